@@ -1,0 +1,38 @@
+# Two commands: 'make run' trains the default job, 'make test' is the gate. Each sets itself up.
+PYTHON ?= python3
+BIN := .venv/bin
+OUT ?=
+
+.PHONY: run test test-slow format clean
+
+run: .venv/.run
+	$(BIN)/ifca run $(if $(OUT),--out $(OUT))
+
+test: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
+
+test-slow: .venv/.dev
+	$(BIN)/pytest -m slow
+
+format: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit("ifca needs Python 3.10 or newer") if sys.version_info < (3, 10) else None'
+	$(PYTHON) -m venv .venv
+
+# The stamp files say what is installed; a change of the requirements installs again.
+.venv/.run: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.dev: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@ .venv/.run
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,148 @@
+"""The command line: verbs; each calls one function. Wrong input is one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ifca import __version__
+from ifca.core.errors import Diverged, IFCAError
+from ifca.experiments.assign import assign_client
+from ifca.experiments.config import Config, read_config
+from ifca.experiments.directory import next_directory
+from ifca.experiments.progress import Progress
+from ifca.experiments.run import resume as resume_run
+from ifca.experiments.run import run as run_config
+from ifca.report.figures import write_figures
+from ifca.report.progress import watching
+from ifca.report.read import read_run
+from ifca.report.tables import clusters_table, comparison_table, restarts_table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
+]
+Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+EngineOption = Annotated[str | None, typer.Option(help="loop or vectorised.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Out = None,
+    device: Device = None,
+    engine: EngineOption = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a job and write its folder."""
+    _train(read_config(config, settings, device=device, engine=engine), out, quiet)
+
+
+@app.command()
+def compare(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Out = None,
+    device: Device = None,
+    engine: EngineOption = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a job and all the other algorithms on the same data, side by side."""
+    everything = [*(settings or []), 'baselines = ["ifca", "global", "local", "oneshot"]']
+    _train(read_config(config, everything, device=device, engine=engine), out, quiet)
+
+
+@app.command()
+def resume(directory: Path, quiet: Quiet = False) -> None:
+    """Go on with a run that was interrupted; the result is as if it had not been."""
+    _watched(lambda progress: resume_run(directory, progress), directory, quiet)
+
+
+@app.command()
+def assign(
+    directory: Path,
+    client: Path,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Which cluster is a client (a .npz file with x and y), by its loss under each of the run's models."""
+    found = assign_client(directory, client)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for j, loss in enumerate(found["losses"]):
+        typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
+    typer.echo(f"{client.stem} belongs to cluster {found['cluster']}")
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Clustered federated learning: IFCA, its baselines, its experiments."""
+    if show:
+        typer.echo(f"ifca {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Entry point: errors meant for the user end as one sentence."""
+    try:
+        app(standalone_mode=False)
+    except (typer.Exit, SystemExit) as done:
+        sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
+    except Diverged as error:
+        _fail(str(error), 1)
+    except IFCAError as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}; nothing that was saved is lost", 1)
+    except KeyboardInterrupt:
+        _fail("interrupted; 'ifca resume' goes on from the last checkpoint", 130)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a wrong option or argument
+            _fail(str(error.format_message()), 2)
+        raise
+
+
+def _fail(message: str, code: int) -> None:
+    typer.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(code)
+
+
+def _train(config: Config, out: Path | None, quiet: bool) -> None:
+    folder = out or next_directory(config)
+    _watched(lambda progress: run_config(config, folder, progress), folder, quiet)
+
+
+def _watched(job: Callable[[Progress], object], folder: Path, quiet: bool) -> None:
+    """Train under a progress bar, then show what came out."""
+    console = Console()
+    with watching(console, plain=quiet or not console.is_terminal) as progress:
+        job(progress)
+    _show(console, folder)
+
+
+def _show(console: Console, folder: Path) -> None:
+    finished = read_run(folder)
+    summary = finished.summary
+    if not console.is_terminal:
+        console = Console(width=140)
+    if len(summary["restarts"]) > 1:
+        console.print(restarts_table(finished))
+    if summary["clusters"] is not None:
+        console.print(clusters_table(finished))
+        if summary["live_clusters"] < summary["k"]:
+            console.print(f"Only {summary['live_clusters']} of {summary['k']} clusters have clients.")
+    console.print(comparison_table(finished))
+    for figure in write_figures(finished):
+        console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
+    console.print(f"run folder: {folder}", soft_wrap=True, highlight=False)

@@ -1,0 +1,80 @@
+"""What ONE client does (lines 5 to 12 of Algorithm 2 and LocalUpdate). Engines map it over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ifca.core.identity import identity, one_hot
+from ifca.core.recipe import Recipe
+from ifca.core.sampling import Plan, take
+from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
+
+
+def client_round(
+    task: Task, recipe: Recipe, step: float, theta: Params, data: Data, plan: Plan, own: Tensor | None = None
+) -> ClientReply:
+    """The whole turn of client i: identity, then option I or option II.
+
+    theta: the k models [k, ...]; own: the client's identity where the server sent only that model.
+    """
+    k = model_count(theta)
+    seen = data if plan.identity is None else take(data, plan.identity)
+    if own is None:
+        losses = cluster_losses(task, theta, seen)
+        j = identity(losses)
+    else:
+        j = own
+        losses = torch.where(one_hot(j, k), mean_loss(task, select(theta, j), seen), torch.nan)
+    chosen = select(theta, j)
+    if recipe.option == "gradient":
+        batch = data if plan.steps is None else take(data, plan.steps[0])
+        return ClientReply(j, losses, gradient(task, chosen, batch))
+    return ClientReply(j, losses, local_update(task, chosen, step, _batches(recipe, data, plan)))
+
+
+def cluster_losses(task: Task, theta: Params, data: Data) -> Tensor:
+    """F_i(theta_j) for all j: [k], each on the same clean samples, without regulariser."""
+    return torch.stack([mean_loss(task, select(theta, j), data) for j in range(model_count(theta))])
+
+
+def mean_loss(task: Task, theta: Params, data: Data) -> Tensor:
+    """F_i(theta; Z) = 1/|Z| sum over z in Z of f(theta; z). Nothing in Z: zero."""
+    loss = task.loss(task.output(theta, data.x), data.y)
+    return (loss * data.weight).sum() / data.weight.sum().clamp(min=1)
+
+
+def score(task: Task, theta: Params, data: Data) -> tuple[Tensor, Tensor]:
+    """Mean loss and number of right predictions of one model on a client's data (NaN in regression)."""
+    output = task.output(theta, data.x)
+    loss = (task.loss(output, data.y) * data.weight).sum() / data.weight.sum().clamp(min=1)
+    if task.correct is None:
+        return loss, torch.full_like(loss, torch.nan)
+    return loss, (task.correct(output, data.y) * data.weight).sum()
+
+
+def gradient(task: Task, theta: Params, data: Data) -> Params:
+    """(Stochastic) gradient of F_i, plus the regulariser's (line 9). No samples: zero."""
+
+    def objective(theta: Params) -> Tensor:
+        loss = mean_loss(task, theta, data)
+        return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
+
+    result: Params = torch.func.grad(objective)(theta)
+    return result
+
+
+def local_update(task: Task, theta: Params, step: float, batches: Iterable[Data]) -> Params:
+    """LocalUpdate(theta, gamma, tau): theta <- theta - gamma grad F_i(theta), one step per batch."""
+    for batch in batches:
+        g = gradient(task, theta, batch)
+        theta = {name: value - step * g[name] for name, value in theta.items()}
+    return theta
+
+
+def _batches(recipe: Recipe, data: Data, plan: Plan) -> Iterable[Data]:
+    if plan.steps is None:
+        return [data] * recipe.local_steps
+    return (take(data, rows) for rows in plan.steps)

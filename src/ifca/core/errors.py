@@ -1,0 +1,13 @@
+"""What goes wrong in a way the user can mend: one clear sentence, no traceback on the command line."""
+
+
+class IFCAError(Exception):
+    """Base of every error this library raises on purpose."""
+
+
+class InvalidInput(IFCAError, ValueError):
+    """An argument, a config key or a data file is not what it must be; the message names it."""
+
+
+class Diverged(IFCAError):
+    """A loss or a model became NaN or infinite."""

@@ -1,0 +1,70 @@
+"""The k initial models, and the choice among restarts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.random import generator
+from ifca.core.types import Params, model_count
+
+Draw = Callable[[torch.Generator], Params]
+"""One random model, from a generator and nothing else."""
+
+
+def random_models(draw: Draw, k: int, seed: int, restart: int, shared: frozenset[str]) -> Params:
+    """K independent draws; shared coordinates are those of the first."""
+    models = [draw(generator(seed, "initial", restart, j)) for j in range(k)]
+    theta = {name: torch.stack([model[name] for model in models]) for name in models[0]}
+    return with_shared(theta, shared)
+
+
+def bernoulli(draw: Draw) -> Draw:
+    """The paper's draw for the linear model: each coordinate is 0 or 1 with probability 1/2."""
+
+    def drawn(rng: torch.Generator) -> Params:
+        model = draw(rng)
+        return {name: torch.bernoulli(torch.full_like(v, 0.5), generator=rng) for name, v in model.items()}
+
+    return drawn
+
+
+def warm_start(given: Params, theta: Params, shared: frozenset[str]) -> Params:
+    """Start from given models: k of them, or one whose shared layers serve all (the others stay drawn)."""
+    for name, value in theta.items():
+        if name not in given or given[name].shape[1:] != value.shape[1:]:
+            raise InvalidInput(f"the warm start has no parameter {name} of shape {tuple(value.shape[1:])}")
+    have, k = model_count(given), model_count(theta)
+    like = {name: value.to(theta[name]) for name, value in given.items() if name in theta}
+    if have == k:
+        return with_shared({name: like[name].clone() for name in theta}, shared)
+    if have == 1 and shared:
+        return {n: like[n].expand_as(v).clone() if n in shared else v for n, v in theta.items()}
+    raise InvalidInput(
+        f"the warm start holds {have} model(s) but k is {k}: give k models, or one model and shared layers"
+    )
+
+
+def with_shared(theta: Params, shared: frozenset[str]) -> Params:
+    """Shared coordinates of all models set to those of the first."""
+    return {n: v[:1].expand_as(v).clone() if n in shared else v for n, v in theta.items()}
+
+
+def assert_distinct(theta: Params) -> None:
+    """K models that begin equal stay equal: every client would choose the first for ever."""
+    k = model_count(theta)
+    flat = torch.cat([value.reshape(k, -1) for value in theta.values()], dim=1)
+    for i in range(k):
+        for j in range(i):
+            if torch.equal(flat[i], flat[j]):
+                raise InvalidInput(f"initial models {j} and {i} are equal: k initial models must differ")
+
+
+def best_restart(train_losses: Sequence[float]) -> int:
+    """The restart with the lowest training loss of the clients; a user has no oracle (D4)."""
+    if not any(math.isfinite(loss) for loss in train_losses):
+        raise InvalidInput("no restart ended with a finite training loss")
+    return min(range(len(train_losses)), key=lambda r: (not math.isfinite(train_losses[r]), train_losses[r]))

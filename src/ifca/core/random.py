@@ -1,0 +1,58 @@
+"""Randomness as a function of (seed, purpose, round, client): no state, no order, no engine.
+
+A counter-based generator: every number is a hash of its coordinates (the finaliser of SplitMix64), so a
+client's draws are the same whether it is alone, in a chunk of thousands, or in a run that was resumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+UInts = NDArray[np.uint64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def key_of(name: str) -> int:
+    """A 64-bit key of a name (a client's id, a purpose); the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def bits(seed: int, purpose: str, *coordinates: int | UInts) -> UInts:
+    """64 random bits for each point of the broadcast coordinates."""
+    state = _mix(np.array([seed & (2**64 - 1)], np.uint64)) ^ _mix(np.array([key_of(purpose)], np.uint64))
+    for coordinate in coordinates:
+        state = _mix(state) ^ _mix(np.asarray(coordinate, np.uint64))
+    return _mix(state)
+
+
+def generator(seed: int, purpose: str, *coordinates: int) -> torch.Generator:
+    """A torch generator for one purpose, where torch itself must draw (normal noise, initial weights)."""
+    return torch.Generator().manual_seed(int(bits(seed, purpose, *coordinates)[0] >> np.uint64(1)))
+
+
+def shuffled(
+    seed: int, purpose: str, sizes: NDArray[np.int64], *coordinates: int | UInts
+) -> NDArray[np.int64]:
+    """A random order of 0..size-1 for each row; rows are [c] or [c, ...] coordinates, -1 after the end.
+
+    sizes: [c, 1, ..., 1], coordinates broadcast with it; returns [c, ..., max(sizes)].
+    """
+    longest = int(sizes.max())
+    sample = np.arange(longest, dtype=np.uint64)
+    draw = bits(seed, purpose, *[np.asarray(c, np.uint64)[..., None] for c in coordinates], sample)
+    absent = sample.astype(np.int64) >= sizes[..., None]
+    draw = np.where(absent, np.uint64(2**64 - 1), draw)  # padding sorts to the end
+    order = np.argsort(draw, axis=-1, kind="stable").astype(np.int64)
+    return np.where(absent, np.int64(-1), order)
+
+
+def _mix(z: UInts) -> UInts:
+    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
+        z = z + _GOLDEN
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))

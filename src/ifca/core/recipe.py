@@ -1,0 +1,98 @@
+"""Every choice that Algorithm 1 and Algorithm 2 leave open, in one frozen record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ifca.core.errors import InvalidInput
+
+Algorithm = Literal["ifca", "global", "local", "oneshot"]
+Option = Literal["model", "gradient"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train: the inputs of the paper's algorithms and their practical variants."""
+
+    algorithm: Algorithm = "ifca"
+    """ifca; global (one model for all); local (a model per client); oneshot (Algorithm 1)."""
+    k: int = 2
+    """Number of clusters (of ifca and oneshot; global has 1 model, local one per client)."""
+    rounds: int = 100
+    """T, number of parallel iterations."""
+    option: Option = "model"
+    """model: option II, averages of locally trained models. gradient: option I, averages of gradients."""
+    step_size: float = 0.1
+    """gamma."""
+    step_decay: float = 1.0
+    """The step of round t is step_size * step_decay^t."""
+    local_steps: int = 10
+    """tau, gradient steps of LocalUpdate (option model)."""
+    local_epochs: int | None = None
+    """Passes over the client's data in mini-batches, instead of local_steps (option model)."""
+    batch_size: int | None = None
+    """Samples per stochastic gradient; none: the whole of the client's data."""
+    participation: float = 1.0
+    """|M_t| / m, the share of clients that take part in a round."""
+    weighted: bool = False
+    """Weigh clients by their number of samples in every average (the paper does not)."""
+    shared: tuple[str, ...] = ()
+    """Layers shared by all clusters (weight sharing): averaged over all participants, sent once."""
+    l2: float = 0.0
+    """Adds l2/2 ||theta||^2 to the local objective; never to the loss that decides an identity."""
+    l2_layers: tuple[str, ...] = ()
+    """Layers that l2 applies to; empty: all."""
+    stable_after: int | None = None
+    """s: once no identity has changed for s rounds, send clients their own model only. None: never."""
+    recheck_every: int = 10
+    """r: with stable_after, send all k models again every r rounds."""
+    resample: bool = False
+    """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
+    restarts: int = 1
+    """Number of initialisations; the one with the lowest training loss of the clients is kept."""
+    initial: Literal["random", "bernoulli"] = "random"
+    """Draw of the k initial models: the model's own initialisation, or Bernoulli(0.5) per coordinate."""
+    erm_rounds: int = 10
+    """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
+    evaluate_every: int = 1
+    """Test the models after every so many rounds (and after the last); 0: after the last only."""
+    seed: int = 0
+    """Everything random is a function of this seed."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run, naming the field."""
+        _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
+        _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
+        _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
+        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed)
+        if not (math.isfinite(self.step_size) and self.step_size > 0):
+            raise InvalidInput(f"step_size must be a positive number, got {self.step_size}")
+        if not 0 < self.step_decay <= 1:
+            raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
+        if not 0 < self.participation <= 1:
+            raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
+        if self.local_epochs is not None and self.batch_size is None:
+            raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
+        if self.resample and self.batch_size is not None:
+            raise InvalidInput(
+                "resample uses whole parts of the data, so batch_size must not be given with it"
+            )
+
+    def step(self, t: int) -> float:
+        """The step size of round t."""
+        return self.step_size * self.step_decay**t
+
+    @property
+    def estimates_identity(self) -> bool:
+        """Whether clients choose among the models (ifca), or their cluster is given (the others)."""
+        return self.algorithm == "ifca"
+
+
+def _at_least(low: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < low:
+            raise InvalidInput(f"{name} must be at least {low}, got {value}")

@@ -1,0 +1,84 @@
+"""Who takes part in a round (line 4) and which of its samples a participant uses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ifca.core.errors import InvalidInput
+from ifca.core.random import UInts, bits, shuffled
+from ifca.core.recipe import Recipe
+from ifca.core.types import Data
+
+Ints = NDArray[np.int64]
+
+
+class Plan(NamedTuple):
+    """The rows that clients use in a round; -1 is padding. None: all rows, in every step."""
+
+    identity: Tensor | None  # [n'] rows to estimate the identity on
+    steps: Tensor | None  # [steps, batch] rows of each gradient step
+
+
+def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
+    """M_t: a random subset of the clients, in rising order. keys: [m], one per client."""
+    m = len(keys)
+    size = m if recipe.algorithm == "local" else max(1, round(recipe.participation * m))
+    if size == m:
+        return torch.arange(m)
+    draw = bits(recipe.seed, "participants", t, keys)
+    return torch.from_numpy(np.sort(np.argsort(draw, kind="stable")[:size]).astype(np.int64))
+
+
+def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
+    """The plans of some clients, stacked: [c, n'] and [c, steps, batch]. keys, sizes: [c]."""
+    if recipe.resample:
+        return _resampled(recipe, t, keys, sizes)
+    if recipe.batch_size is None:
+        return Plan(None, None)
+    if recipe.option == "model" and recipe.local_epochs is not None:
+        return Plan(None, _epochs(recipe, t, keys, sizes, recipe.local_epochs, recipe.batch_size))
+    steps = recipe.local_steps if recipe.option == "model" else 1
+    which = np.arange(steps, dtype=np.uint64)[None, :]
+    order = shuffled(recipe.seed, "batches", sizes[:, None], t, keys[:, None], which)  # [c, steps, n]
+    return Plan(None, torch.from_numpy(order[:, :, : recipe.batch_size].copy()))
+
+
+def take(data: Data, rows: Tensor) -> Data:
+    """The given rows of one client's data; row -1 becomes a copy of row 0 that weighs nothing."""
+    row = rows.clamp(min=0)
+    return Data(data.x[row], data.y[row], data.weight[row] * (rows >= 0))
+
+
+def _epochs(recipe: Recipe, t: int, keys: UInts, sizes: Ints, epochs: int, batch: int) -> Tensor:
+    """Each epoch is a fresh order of the client's samples, cut into batches (the last may be short)."""
+    which = np.arange(epochs, dtype=np.uint64)[None, :]
+    order = shuffled(recipe.seed, "batches", sizes[:, None], t, keys[:, None], which)  # [c, epochs, n]
+    batch = min(batch, order.shape[-1])
+    order = np.pad(order, [(0, 0), (0, 0), (0, -order.shape[-1] % batch)], constant_values=-1)
+    return torch.from_numpy(order.reshape(len(keys), -1, batch))
+
+
+def _resampled(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
+    """Z-hat^(t) for the identity and Z^(t) for the gradient: parts t and T + t of 2T disjoint parts."""
+    part = sizes // (2 * recipe.rounds)  # n' of each client
+    if part.min() < 1:
+        raise InvalidInput(
+            f"resample cuts each client's data into 2 x rounds = {2 * recipe.rounds} parts, "
+            f"but a client has only {sizes[part.argmin()]} samples"
+        )
+    order = shuffled(recipe.seed, "resample", sizes, keys)  # [c, n]
+    position = np.arange(part.max())[None, :]
+    present = position < part[:, None]
+
+    def rows(index: int) -> Ints:
+        start = index * part[:, None] + position
+        return np.where(present, np.take_along_axis(order, np.minimum(start, order.shape[1] - 1), 1), -1)
+
+    steps = recipe.local_steps if recipe.option == "model" else 1
+    update = np.repeat(rows(recipe.rounds + t)[:, None, :], steps, axis=1)
+    return Plan(torch.from_numpy(rows(t)), torch.from_numpy(update))

@@ -1,0 +1,68 @@
+"""What the center machine does with the replies (lines 13 to 15 of Algorithm 2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ifca.core.types import ClusterSum, Params
+
+
+def zero_sum(theta: Params) -> ClusterSum:
+    """The sum of no replies, in double precision so that the order of folding hardly matters."""
+    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in theta.items()}
+    first = next(iter(theta.values()))
+    return ClusterSum(total, first.new_zeros(len(first), dtype=torch.float64))
+
+
+def fold(replies: ClusterSum, identity: Tensor, update: Params, weight: Tensor) -> ClusterSum:
+    """Add the updates of some clients: sum over i of s_ij w_i update_i. Adds in place; returns replies.
+
+    identity, weight: [c]; update: [c, ...].
+    """
+    weight = weight.double()
+    for j in sorted(set(identity.tolist())):
+        members = identity == j
+        replies.weight[j] += weight[members].sum()
+        for name, value in update.items():
+            replies.total[name][j] += torch.tensordot(weight[members], value[members].double(), dims=1)
+    return replies
+
+
+def gradient_averaging(theta: Params, replies: ClusterSum, step: float, shared: frozenset[str]) -> Params:
+    """Option I: theta_j <- theta_j - gamma/m sum over i of s_ij g_i, m the number of participants.
+
+    A shared coordinate takes the gradients of all participants.
+    """
+    m = replies.weight.sum()
+
+    def descend(name: str, value: Tensor) -> Tensor:
+        total = replies.total[name]
+        if name in shared:
+            total = total.sum(0, keepdim=True).expand_as(total)
+        return (value.double() - step / m * total).to(value.dtype)
+
+    return {name: descend(name, value) for name, value in theta.items()}
+
+
+def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) -> Params:
+    """Option II: theta_j <- mean of its members' models; an empty cluster keeps its model.
+
+    A shared coordinate becomes the mean over all participants.
+    """
+
+    def average(name: str, value: Tensor) -> Tensor:
+        total, weight = replies.total[name], replies.weight
+        if name in shared:
+            mean = total.sum(0) / weight.sum()
+            return mean.to(value.dtype).expand_as(value).clone()
+        per_model = weight.reshape(-1, *[1] * (value.dim() - 1))
+        mean = total / torch.where(per_model > 0, per_model, 1)
+        return torch.where(per_model > 0, mean, value.double()).to(value.dtype)
+
+    return {name: average(name, value) for name, value in theta.items()}
+
+
+def shared_names(names: list[str], layers: tuple[str, ...]) -> frozenset[str]:
+    """The parameters that belong to the named layers: layer "fc1" owns "fc1.weight" and "fc1.bias"."""
+    return frozenset(n for n in names for layer in layers if n == layer or n.startswith(layer + "."))

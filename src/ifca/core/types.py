@@ -1,0 +1,86 @@
+"""The few types that everything else speaks in.
+
+Symbols of the paper: k clusters, m clients ("worker machines"), theta_j the model of cluster j.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor
+
+Params = dict[str, Tensor]
+"""Name -> tensor. One model: [...]. The k models of a state: stacked, [k, ...]."""
+
+
+class Data(NamedTuple):
+    """The samples of ONE client (with a leading client dimension: of a chunk of clients)."""
+
+    x: Tensor  # [n, ...]
+    y: Tensor  # [n] or [n, outputs]
+    weight: Tensor  # [n]: 1 for a sample, 0 for padding
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learned: a model as a function of its parameters, and its loss f(theta; z)."""
+
+    output: Callable[[Params, Tensor], Tensor]
+    """theta, x [n, ...] -> outputs [n, ...]; samples do not influence each other."""
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """outputs, y -> loss per sample [n]."""
+    correct: Callable[[Tensor, Tensor], Tensor] | None = None
+    """outputs, y -> 1 where the prediction is right [n]; None for regression."""
+    penalty: Callable[[Params], Tensor] | None = None
+    """Regulariser of the local objective; never part of the loss that decides an identity."""
+
+
+class ClientReply(NamedTuple):
+    """What client i sends to the server (lines 9 and 11 of Algorithm 2)."""
+
+    identity: Tensor  # [] the estimate j-hat
+    losses: Tensor  # [k] F_i(theta_j); NaN for models the client was not sent
+    update: Params  # option I: the gradient g_i; option II: the model theta~_i
+
+
+@dataclass(frozen=True)
+class ClusterSum:
+    """Weighted sums of the clients' updates by cluster. Sums add up: the sum of parts is the whole."""
+
+    total: Params  # [k, ...] float64: sum over i of s_ij w_i update_i
+    weight: Tensor  # [k] float64: sum over i of s_ij w_i
+
+    def __add__(self, other: ClusterSum) -> ClusterSum:
+        """Fold two parts into one."""
+        total = {name: value + other.total[name] for name, value in self.total.items()}
+        return ClusterSum(total, self.weight + other.weight)
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Everything the server knows between two rounds; what a checkpoint holds."""
+
+    theta: Params  # [k, ...]
+    round: int  # t, rounds done so far
+    identity: Tensor  # [m] last known identity of each client, -1: never seen
+    unchanged: int  # rounds since a participant's identity last changed
+    checked: int  # the last round in which all k models were sent
+    bytes_down: Tensor  # [m] so far, by client
+    bytes_up: Tensor  # [m]
+
+    @property
+    def k(self) -> int:
+        """Number of models."""
+        return model_count(self.theta)
+
+
+def model_count(theta: Params) -> int:
+    """The k of stacked models."""
+    return next(iter(theta.values())).shape[0]
+
+
+def select(theta: Params, j: int | Tensor) -> Params:
+    """Model j of the stacked models (j a list of indices: several models)."""
+    return {name: value[j] for name, value in theta.items()}

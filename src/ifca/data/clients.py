@@ -1,0 +1,85 @@
+"""Clients and their data, of unequal size, in one flat array each for x and y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from ifca.core.random import key_of
+from ifca.core.types import Data
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client as a user gives it. uint8 features are read as pixels: x / 255 when used."""
+
+    x: ArrayLike  # [n, ...]
+    y: ArrayLike  # [n] class numbers (integers) or targets (floats; [n, outputs] too)
+    x_test: ArrayLike | None = None
+    y_test: ArrayLike | None = None
+    id: str | None = None
+    cluster: int | None = None  # the true cluster, where it is known; never used in training
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The data of m clients, one after the other: client i owns rows offsets[i] to offsets[i + 1]."""
+
+    x: Tensor  # [rows, ...]
+    y: Tensor  # [rows, ...]
+    offsets: NDArray[np.int64]  # [m + 1]
+    ids: tuple[str, ...]
+    true_cluster: NDArray[np.int64] | None = None  # [m]
+
+    def __len__(self) -> int:
+        """M."""
+        return len(self.ids)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """N of each client: [m]."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def keys(self) -> NDArray[np.uint64]:
+        """What a client's randomness depends on: its id, not its place in the list."""
+        return np.array([key_of(name) for name in self.ids], np.uint64)
+
+    def one(self, i: int, device: torch.device, dtype: torch.dtype) -> Data:
+        """The samples of client i, ready to use."""
+        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
+        x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
+        return Data(x, y, torch.ones(len(x), device=device, dtype=dtype))
+
+    def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
+        """The samples of some clients side by side: [c, longest, ...]; padding repeats the first row."""
+        sizes, start = self.sizes[who], self.offsets[who]
+        position = np.arange(sizes.max())
+        present = position < sizes[:, None]
+        rows = torch.from_numpy(np.where(present, start[:, None] + position, start[:, None]))
+        x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
+        return Data(x, y, torch.from_numpy(present).to(device, dtype))
+
+    def subset(self, who: Sequence[int]) -> Clients:
+        """Some of the clients, in the given order."""
+        rows = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in who])
+        index = torch.from_numpy(rows)
+        true = None if self.true_cluster is None else self.true_cluster[list(who)]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[list(who)])]).astype(np.int64)
+        return Clients(self.x[index], self.y[index], offsets, tuple(self.ids[i] for i in who), true)
+
+
+def features(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Inputs of a model: bytes are pixels, scaled to [0, 1]; everything else keeps its value."""
+    return x.to(dtype) / 255 if x.dtype == torch.uint8 else x.to(dtype)
+
+
+def targets(y: Tensor, dtype: torch.dtype) -> Tensor:
+    """Class numbers stay integers; regression targets take the model's precision."""
+    return y.to(dtype) if y.is_floating_point() else y

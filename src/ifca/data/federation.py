@@ -1,0 +1,99 @@
+"""A federation: clients to train on and clients to test on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ifca.core.errors import InvalidInput
+from ifca.data.check import put_together
+from ifca.data.clients import Client, Clients
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients to train on, and clients to test on.
+
+    A test client with the id of a training client is the same client.
+    """
+
+    train: Clients
+    test: Clients | None = None
+    classes: int | None = None  # None: regression
+
+    @cached_property
+    def test_owner(self) -> NDArray[np.int64]:
+        """For each test client its place among the training clients, -1: never seen in training."""
+        place = {name: i for i, name in enumerate(self.train.ids)}
+        return np.array([place.get(name, -1) for name in self.test.ids] if self.test else [], np.int64)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.train.x.shape[1:])
+
+    @property
+    def outputs(self) -> int:
+        """Numbers a model has to give for a sample: one per class, or one per target."""
+        return self.classes or int(np.prod(self.train.y.shape[1:], dtype=np.int64))
+
+    @classmethod
+    def from_clients(cls, clients: Iterable[Client], classes: int | None = None) -> Federation:
+        """Check the clients and put them together. Input arrays are copied, never changed."""
+        return cls(*put_together(list(clients), classes))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: Sequence[ArrayLike],
+        y: Sequence[ArrayLike],
+        x_test: Sequence[ArrayLike] | None = None,
+        y_test: Sequence[ArrayLike] | None = None,
+        *,
+        ids: Sequence[str] | None = None,
+        clusters: Sequence[int] | None = None,
+        classes: int | None = None,
+    ) -> Federation:
+        """From lists with an array per client."""
+        lists = {"y": y, "x_test": x_test, "y_test": y_test, "ids": ids, "clusters": clusters}
+        for name, given in lists.items():
+            if given is not None and len(given) != len(x):
+                raise InvalidInput(f"{name} has {len(given)} entries but x has {len(x)} clients")
+
+        def at(given: Sequence[Any] | None, i: int) -> Any:
+            return None if given is None else given[i]
+
+        return cls.from_clients(
+            [
+                Client(x[i], y[i], at(x_test, i), at(y_test, i), at(ids, i), at(clusters, i))
+                for i in range(len(x))
+            ],
+            classes,
+        )
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train: Sequence[Any],
+        test: Sequence[Any] | None = None,
+        *,
+        ids: Sequence[str] | None = None,
+        clusters: Sequence[int] | None = None,
+        classes: int | None = None,
+    ) -> Federation:
+        """From a torch dataset per client, each giving pairs (x, y)."""
+        x, y = _read_datasets(train)
+        x_test, y_test = _read_datasets(test) if test is not None else (None, None)
+        return cls.from_arrays(x, y, x_test, y_test, ids=ids, clusters=clusters, classes=classes)
+
+
+def _read_datasets(datasets: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    pairs = [[dataset[i] for i in range(len(dataset))] for dataset in datasets]
+    x = [np.array([np.asarray(x) for x, _ in client]) for client in pairs]
+    y = [np.array([np.asarray(y) for _, y in client]) for client in pairs]
+    return x, y

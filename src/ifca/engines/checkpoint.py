@@ -1,0 +1,79 @@
+"""The state after a round in one file: safetensors with a JSON header, written atomically, no code in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from ifca.core.errors import InvalidInput
+from ifca.core.types import ClusterState, Params
+
+FORMAT = "ifca-1"
+
+
+def write_atomically(file: Path, content: bytes) -> None:
+    """The file is the old one or the new one, whatever happens in between."""
+    temporary = file.with_name(f".{file.name}.tmp")
+    try:
+        with temporary.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
+    """Tensors and a JSON header as one safetensors file."""
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    write_atomically(file, save(plain, {"format": FORMAT, "header": json.dumps(header)}))
+
+
+def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
+    """The inverse of save_tensors; a file of another kind, cut off or altered is named in the complaint."""
+    if not file.is_file():
+        raise InvalidInput(f"{file}: no such file")
+    try:
+        with safe_open(file, "pt") as content:
+            metadata = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+    except SafetensorError as reason:
+        raise InvalidInput(
+            f"{file}: not a readable safetensors file ({reason}); it may be cut off"
+        ) from reason
+    if metadata.get("format") != FORMAT:
+        raise InvalidInput(
+            f"{file}: was not written by this version of ifca (format {metadata.get('format')})"
+        )
+    return tensors, json.loads(metadata["header"])
+
+
+def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
+    """Write a checkpoint; header: what must be the same when the run goes on."""
+    tensors = {f"theta.{name}": value for name, value in state.theta.items()}
+    tensors |= {"identity": state.identity, "bytes_down": state.bytes_down, "bytes_up": state.bytes_up}
+    counts = {"round": state.round, "unchanged": state.unchanged, "checked": state.checked}
+    save_tensors(file, tensors, {"state": counts, **header})
+
+
+def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]], None]) -> ClusterState:
+    """Read a checkpoint; check sees the header first and may refuse it."""
+    tensors, header = load_tensors(file)
+    check(header)
+    theta = {n.removeprefix("theta."): v.to(device) for n, v in tensors.items() if n.startswith("theta.")}
+    return ClusterState(
+        theta=theta,
+        identity=tensors["identity"],
+        bytes_down=tensors["bytes_down"],
+        bytes_up=tensors["bytes_up"],
+        **header["state"],
+    )

@@ -1,0 +1,69 @@
+"""Testing: which model serves a client, by two rules with two names, and how well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ifca.core.identity import identity
+from ifca.engines.base import Engine, Scores
+from ifca.engines.job import Job
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of some clients, and the model that serves each.
+
+    paper_rule: the model with the lowest loss on the tested data itself (it sees the test labels).
+    train_rule: the model the client chose on its training data; -1: the client was never in training.
+    """
+
+    scores: Scores
+    sizes: Tensor  # [m] samples of each client
+    paper_rule: Tensor  # [m]
+    train_rule: Tensor  # [m]
+    classification: bool
+
+    def accuracy(self, rule: Tensor) -> float | None:
+        """Share of right predictions over all samples of clients that the rule serves."""
+        if not self.classification:
+            return None
+        served = rule >= 0
+        correct = self.correct(rule)[served]
+        return float(correct.sum() / self.sizes[served].sum()) if len(correct) else None
+
+    def mean_loss(self, rule: Tensor) -> float | None:
+        """Mean loss over all samples of clients that the rule serves."""
+        served = rule >= 0
+        loss = (self.loss(rule) * self.sizes)[served]
+        return float(loss.sum() / self.sizes[served].sum()) if len(loss) else None
+
+    def correct(self, rule: Tensor) -> Tensor:
+        """Right predictions of each client."""
+        return self._chosen(self.scores.correct, rule)
+
+    def loss(self, rule: Tensor) -> Tensor:
+        """Mean loss of each client."""
+        return self._chosen(self.scores.loss, rule)
+
+    def _chosen(self, table: Tensor, rule: Tensor) -> Tensor:
+        column = rule.clamp(min=0) if table.shape[1] > 1 else torch.zeros_like(rule)
+        return table.gather(1, column[:, None])[:, 0].double()
+
+
+def evaluate(engine: Engine, job: Job, theta: dict[str, Tensor], labels: Tensor) -> Evaluation | None:
+    """Test the models on the test clients; labels: [m] identities of the training clients."""
+    federation = job.federation
+    if federation.test is None:
+        return None
+    owner = torch.from_numpy(federation.test_owner)
+    trained = torch.where(owner >= 0, labels[owner.clamp(min=0)], -1)
+    sizes = torch.from_numpy(federation.test.sizes).double()
+    known = federation.classes is not None
+    if job.recipe.algorithm == "local":  # a client has its own model and no other
+        scores = engine.score(theta, federation.test, trained.clamp(min=0))
+        return Evaluation(scores, sizes, trained, trained, known)
+    scores = engine.score(theta, federation.test)
+    return Evaluation(scores, sizes, identity(scores.loss), trained, known)

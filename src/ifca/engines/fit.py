@@ -1,0 +1,108 @@
+"""From a job to trained models: the start of each algorithm, its rounds, and what is reported at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ifca.core.baselines import given_identity
+from ifca.core.identity import identity
+from ifca.core.initial import assert_distinct, random_models, warm_start
+from ifca.core.ledger import Wire
+from ifca.core.oneshot import cluster_models
+from ifca.core.types import ClusterState, Params
+from ifca.engines.base import Engine, Scores
+from ifca.engines.evaluate import Evaluation, evaluate
+from ifca.engines.job import Job
+from ifca.engines.rounds import OnRound, Record, check_finite, train
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Trained models, and the clients' places among them."""
+
+    job: Job
+    restart: int
+    state: ClusterState
+    labels: Tensor  # [m] the clusters of the training clients under the returned models
+    train: Scores  # [m, k], of training data; [m, 1] for local models
+    test: Evaluation | None
+    history: list[Record]
+
+    @property
+    def train_loss(self) -> float:
+        """Mean over the clients of their own loss, what restarts are judged by."""
+        return float(self.own_loss.mean())
+
+    @property
+    def own_loss(self) -> Tensor:
+        """Each client's training loss under its own model: [m]."""
+        column = self.labels if self.train.loss.shape[1] > 1 else torch.zeros_like(self.labels)
+        return self.train.loss.gather(1, column[:, None])[:, 0].double()
+
+
+def fit(
+    job: Job, *, restart: int = 0, resume: ClusterState | None = None, on_round: OnRound | None = None
+) -> Fitted:
+    """Train from the start, or go on from a state; then let every client choose once more."""
+    history: list[Record] = []
+
+    def told(state: ClusterState, record: Record) -> None:
+        history.append(record)
+        if on_round is not None:
+            on_round(state, record)
+
+    engine = job.make_engine()
+    state = train(job, engine, resume or start(job, restart), told)
+    labels, scores = final_identities(job, engine, state)
+    return Fitted(job, restart, state, labels, scores, evaluate(engine, job, state.theta, labels), history)
+
+
+def start(job: Job, restart: int = 0) -> ClusterState:
+    """The state before round 0: initial models, identities where they are given, an empty ledger."""
+    m = len(job.federation.train)
+    known = given_identity(job.recipe, m)
+    up = torch.zeros(m, dtype=torch.long)
+    if job.recipe.algorithm == "oneshot":
+        known, sent = one_shot_clusters(job, restart)
+        up += sent
+    theta = {name: value.to(job.device) for name, value in initial_models(job, restart).items()}
+    none = torch.zeros(m, dtype=torch.long)
+    return ClusterState(theta, 0, known, unchanged=0, checked=-1, bytes_down=none, bytes_up=up)
+
+
+def initial_models(job: Job, restart: int) -> Params:
+    """K different models; the local models all begin as one and the same."""
+    recipe, m = job.recipe, len(job.federation.train)
+    draws = 1 if recipe.algorithm == "local" else job.models
+    theta = random_models(job.draw, draws, recipe.seed, restart, job.shared)
+    if job.warm_start is not None:
+        theta = warm_start(job.warm_start, theta, job.shared)
+    if recipe.algorithm == "local":
+        return {name: value.expand(m, *value.shape[1:]).clone() for name, value in theta.items()}
+    assert_distinct(theta)
+    return theta
+
+
+def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
+    """Lines 1 and 2 of Algorithm 1: the clients' clusters, and the bytes each sent up for it."""
+    alone = job.local_solutions()
+    state = train(alone, alone.make_engine(), start(alone, restart), lambda _state, _record: None)
+    wire = Wire.of(state.theta, frozenset())
+    return cluster_models(state.theta, job.make_clusterer(), job.recipe.k), wire.clustered
+
+
+def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Tensor, Scores]:
+    """Labels that belong to the models returned: identity is estimated once more after the last update."""
+    clients = job.federation.train
+    if job.recipe.algorithm == "local":
+        scores = engine.score(state.theta, clients, state.identity)
+        labels, own = state.identity, scores.loss[:, 0]
+    else:
+        scores = engine.score(state.theta, clients)
+        labels = identity(scores.loss) if job.recipe.estimates_identity else state.identity
+        own = scores.loss.gather(1, labels[:, None])[:, 0]
+    check_finite(job.recipe, clients, state.round, torch.arange(len(clients)), own)
+    return labels, scores

@@ -1,0 +1,120 @@
+"""Everything a training needs, in one frozen record: who, what, how, and on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import torch
+from sklearn.cluster import KMeans
+
+from ifca.core.baselines import number_of_models
+from ifca.core.errors import InvalidInput
+from ifca.core.initial import Draw, bernoulli
+from ifca.core.oneshot import Clusterer
+from ifca.core.random import bits
+from ifca.core.recipe import Recipe
+from ifca.core.server import shared_names
+from ifca.core.types import Params, Task
+from ifca.data import Federation
+from ifca.engines.base import Engine
+from ifca.engines.loop import LoopEngine
+from ifca.engines.vectorised import DEFAULT_BUDGET, VectorisedEngine
+from ifca.models.networks import logistic
+from ifca.models.task import Factory, Loss, make_draw, make_task
+
+CPU = torch.device("cpu")
+EngineName = Literal["loop", "vectorised"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A federation, a recipe, a model, an engine."""
+
+    federation: Federation
+    recipe: Recipe
+    model: Factory
+    loss: Loss | None = None  # per sample; None: cross-entropy, or squared error in regression
+    engine: EngineName = "vectorised"
+    device: torch.device = CPU
+    dtype: torch.dtype = torch.float32
+    budget: int = DEFAULT_BUDGET  # bytes
+    warm_start: Params | None = None
+    clusterer: Callable[[int, int], Clusterer] | None = None  # k, seed -> clusterer; None: k-means
+
+    def __post_init__(self) -> None:
+        """Refuse a k that the federation cannot fill."""
+        m = len(self.federation.train)
+        if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
+            raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
+
+    @property
+    def models(self) -> int:
+        """How many models this job trains."""
+        return number_of_models(self.recipe, len(self.federation.train))
+
+    @cached_property
+    def task(self) -> Task:
+        """The model as a function, with its loss."""
+        regression = self.federation.classes is None
+        with torch.random.fork_rng(devices=[]):
+            template = self.model().to(self.dtype)
+        return make_task(template, self.recipe, regression=regression, device=self.device, loss=self.loss)
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Names of the parameters that all clusters share; none where there is only one kind of model."""
+        if self.recipe.algorithm in ("global", "local"):
+            return frozenset()
+        with torch.random.fork_rng(devices=[]):
+            names = [name for name, _ in self.model().named_parameters()]
+        return shared_names(names, self.recipe.shared)
+
+    @property
+    def draw(self) -> Draw:
+        """One random initial model."""
+        draw = make_draw(self.model, self.dtype)
+        return bernoulli(draw) if self.recipe.initial == "bernoulli" else draw
+
+    def make_engine(self) -> Engine:
+        """The engine, holding the training clients."""
+        if self.engine == "loop":
+            return LoopEngine(self.task, self.recipe, self.federation.train)
+        return VectorisedEngine(self.task, self.recipe, self.federation.train, budget=self.budget)
+
+    def make_clusterer(self) -> Clusterer:
+        """The clusterer of one-shot clustering."""
+        seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
+        if self.clusterer is not None:
+            return self.clusterer(self.recipe.k, seed)
+        return KMeans(self.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
+
+    def local_solutions(self) -> Job:
+        """Line 1 of Algorithm 1: each client alone, with a convex model where there is one.
+
+        Distances between neural networks say little (their hidden units can be permuted), so as in the
+        authors' code classification clusters logistic regressions on the raw features; regression clusters
+        the model itself.
+        """
+        recipe = replace(
+            self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=(), l2_layers=()
+        )
+        recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
+        classes = self.federation.classes
+        if classes is None or self.loss is not None:
+            return replace(self, recipe=recipe)
+        inputs = int(torch.Size(self.federation.input_shape).numel())
+        return replace(self, recipe=recipe, warm_start=None, model=lambda: logistic(inputs, classes))
+
+
+def choose_device(name: str) -> torch.device:
+    """auto: CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InvalidInput("device is cuda, but torch finds no CUDA device here")
+    if name not in ("cpu", "cuda"):
+        raise InvalidInput(f"device must be auto, cpu or cuda, got {name}")
+    return torch.device(name)

@@ -1,0 +1,54 @@
+"""How many clients fit into a memory budget at once."""
+
+from __future__ import annotations
+
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.core.types import Data, Params, Task, select
+
+MODEL_COPIES = 5  # the model before and after a step, its gradient, and the double-precision sum
+ACTIVATION_COPIES = 3  # what forward keeps, and backward's gradients of it
+
+
+def client_bytes(task: Task, recipe: Recipe, theta: Params, data: Data) -> int:
+    """Upper estimate of what one client of the size of data takes during its turn (data: one client)."""
+    values = next(iter(theta.values())).element_size()
+    model = sum(v[0].numel() * v.element_size() for v in theta.values())
+    rows = len(data.x)
+    batch = rows if recipe.batch_size is None else min(rows, recipe.batch_size)
+    sample = data.x[0].numel() * values
+    per_sample = _saved_bytes(task, select(theta, 0), data)
+    identity = rows * (sample + per_sample)  # forward passes over all of the client's data
+    training = batch * (2 * sample + ACTIVATION_COPIES * per_sample)
+    return MODEL_COPIES * model + rows * sample + max(identity, training)
+
+
+def chunk_size(budget: int, one: int, largest: int, clients: int) -> int:
+    """Clients per chunk. one: bytes of the largest client; largest: its number of samples."""
+    if one > budget:
+        raise InvalidInput(
+            f"memory_budget of {_mebibytes(budget)} MiB is too small for one client of {largest} samples; "
+            f"the smallest that works is {_mebibytes(one)} MiB"
+        )
+    return max(1, min(clients, budget // one))
+
+
+def _saved_bytes(task: Task, theta: Params, data: Data) -> int:
+    """Bytes that one sample leaves behind in a forward pass: what autograd would save for backward."""
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
+        return tensor
+
+    parameters = {name: value.detach().requires_grad_() for name, value in theta.items()}
+    model = sum(value.numel() * value.element_size() for value in theta.values())
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        task.loss(task.output(parameters, data.x[:1]), data.y[:1]).sum()
+    return max(4, sum(saved.values()) - model)
+
+
+def _mebibytes(count: int) -> int:
+    return -(-count // 2**20)

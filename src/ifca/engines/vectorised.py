@@ -1,0 +1,119 @@
+"""All clients of a chunk at once: the same client function, mapped by torch.func.vmap. CPU and CUDA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import vmap
+
+from ifca.core.client import client_round, score
+from ifca.core.recipe import Recipe
+from ifca.core.sampling import Plan, make_plan
+from ifca.core.server import fold, zero_sum
+from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
+from ifca.data import Clients
+from ifca.engines.base import Replies, Scores
+from ifca.engines.memory import chunk_size, client_bytes
+
+DEFAULT_BUDGET = 2 * 2**30
+
+
+class VectorisedEngine:
+    """Lines 5 to 12 of Algorithm 2 "in parallel": chunks of clients as one batched computation."""
+
+    name = "vectorised"
+
+    def __init__(
+        self,
+        task: Task,
+        recipe: Recipe,
+        clients: Clients,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        chunk: int | None = None,
+    ) -> None:
+        self.task, self.recipe, self.clients = task, recipe, clients
+        self.budget, self.chunk = budget, chunk
+
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+        """The turns of all participants, chunk by chunk; those sent all k models first."""
+        k, like = model_count(theta), next(iter(theta.values()))
+        identity = torch.empty(len(who), dtype=torch.long)
+        loss = torch.empty(len(who), dtype=like.dtype)
+        asked = known < 0
+        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
+        total = zero_sum(theta)
+        for place in [
+            *self._chunks(theta, self.clients, who, asked),
+            *self._chunks(theta, self.clients, who, ~asked),
+        ]:
+            own = None if asked[place[0]] else known[place].to(like.device)
+            reply = self._turns(theta, who[place].numpy(), own, t, total)
+            j = reply.identity.cpu()
+            identity[place] = j
+            table = reply.losses.cpu()
+            loss[place] = table.gather(1, j[:, None])[:, 0]
+            if losses is not None:
+                losses[place] = table
+        return Replies(identity, loss, losses, total)
+
+    def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
+        """Every client, every model (or its own)."""
+        like = next(iter(theta.values()))
+        everyone = torch.arange(len(clients))
+        columns = model_count(theta) if own is None else 1
+        loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
+        for place in self._chunks(theta, clients, everyone, everyone >= 0):
+            data = clients.padded(place.numpy(), like.device, like.dtype)
+            for j in range(columns):
+                if own is None:
+                    model = select(theta, j)
+                    one = vmap(lambda d, m=model: score(self.task, m, d))(data)
+                else:
+                    mine = select(theta, own[place].to(like.device))
+                    one = vmap(lambda m, d: score(self.task, m, d))(mine, data)
+                loss[place, j], correct[place, j] = one[0].cpu(), one[1].cpu()
+        return Scores(loss, correct)
+
+    def _turns(
+        self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int, total: ClusterSum
+    ) -> ClientReply:
+        """The turns of one chunk, folded into total."""
+        like = next(iter(theta.values()))
+        data = self.clients.padded(who, like.device, like.dtype)
+        sizes = self.clients.sizes[who]
+        identity, steps = make_plan(self.recipe, t, self.clients.keys[who], sizes)
+        plan = Plan(
+            None if identity is None else identity.to(like.device),
+            None if steps is None else steps.to(like.device),
+        )
+
+        def one(data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None) -> ClientReply:
+            return client_round(self.task, self.recipe, self.recipe.step(t), theta, data, Plan(*rows), own)
+
+        over_plan = tuple(None if part is None else 0 for part in plan)
+        dims = (0, over_plan, None if own is None else 0)
+        reply: ClientReply = vmap(one, in_dims=dims)(data, (plan.identity, plan.steps), own)
+        weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
+        fold(total, reply.identity, reply.update, weight)
+        return reply
+
+    def _chunks(self, theta: Params, clients: Clients, who: Tensor, wanted: Tensor) -> Iterator[Tensor]:
+        """Places in who of the wanted clients, cut to the budget, clients of like size together."""
+        place = torch.nonzero(wanted)[:, 0]
+        if not len(place):
+            return
+        sizes = clients.sizes[who[place].numpy()]
+        order = torch.from_numpy(np.argsort(sizes, kind="stable"))
+        size = self.chunk or self._fitting(theta, clients, int(who[place[order[-1]]]), len(place))
+        ordered = place[order]
+        yield from (ordered[i : i + size] for i in range(0, len(ordered), size))
+
+    def _fitting(self, theta: Params, clients: Clients, largest: int, count: int) -> int:
+        like = next(iter(theta.values()))
+        data = clients.one(largest, like.device, like.dtype)
+        return chunk_size(self.budget, client_bytes(self.task, self.recipe, theta, data), len(data.x), count)

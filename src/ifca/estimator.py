@@ -1,0 +1,168 @@
+"""A scikit-learn flavoured front: IFCA(k=4, ...).fit(federation)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal
+
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.core.identity import identity
+from ifca.core.initial import best_restart
+from ifca.core.oneshot import Clusterer
+from ifca.core.recipe import Algorithm, Option, Recipe
+from ifca.core.types import Params, select
+from ifca.data import Client, Federation
+from ifca.data.clients import features
+from ifca.engines import Fitted, Job, choose_device, fit
+from ifca.engines.job import EngineName
+from ifca.engines.rounds import OnRound, Record
+from ifca.models import as_factory, linear, mlp
+from ifca.models.task import Factory, Loss
+
+
+class FewerClustersWarning(UserWarning):
+    """Fewer clusters than k have clients."""
+
+
+class IFCA(BaseEstimator):  # type: ignore[misc]
+    """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
+
+    The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
+    MLP for classification, linear for regression), loss (per sample), engine, device, memory_budget (MiB),
+    warm_start (k models), clusterer (k, seed -> scikit-learn clusterer, for one-shot), on_round (a function
+    of state and record, called after every round).
+
+    After fit: models_ (name -> [k, ...]), labels_ [m], history_ (a record per round), train_loss_,
+    restarts_ (training loss of each restart), fitted_ (everything else).
+    """
+
+    def __init__(
+        self,
+        k: int = 2,
+        *,
+        model: nn.Module | Factory | None = None,
+        loss: Loss | None = None,
+        algorithm: Algorithm = "ifca",
+        rounds: int = 100,
+        option: Option = "model",
+        step_size: float = 0.1,
+        step_decay: float = 1.0,
+        local_steps: int = 10,
+        local_epochs: int | None = None,
+        batch_size: int | None = None,
+        participation: float = 1.0,
+        weighted: bool = False,
+        shared: tuple[str, ...] = (),
+        l2: float = 0.0,
+        l2_layers: tuple[str, ...] = (),
+        stable_after: int | None = None,
+        recheck_every: int = 10,
+        resample: bool = False,
+        restarts: int = 1,
+        initial: Literal["random", "bernoulli"] = "random",
+        erm_rounds: int = 10,
+        evaluate_every: int = 1,
+        seed: int = 0,
+        engine: EngineName = "vectorised",
+        device: str = "auto",
+        memory_budget: int = 2048,
+        warm_start: Params | None = None,
+        clusterer: Callable[[int, int], Clusterer] | None = None,
+        on_round: OnRound | None = None,
+    ) -> None:
+        for name, value in list(locals().items()):  # only stores: checks are fit's
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+    def fit(self, federation: Federation) -> IFCA:
+        """Train on a federation; restarts keep the start with the lowest training loss of the clients."""
+        job = self._job(federation)
+        starts: list[Fitted] = []
+        self.restarts_: list[float] = []
+        failure: IFCAError | None = None
+        for restart in range(job.recipe.restarts):
+            try:
+                starts.append(fit(job, restart=restart, on_round=self.on_round))
+                self.restarts_.append(starts[-1].train_loss)
+            except Diverged as diverged:  # noqa: PERF203
+                failure = diverged
+                self.restarts_.append(float("inf"))
+        if not starts:
+            assert failure is not None
+            raise failure
+        best = starts[best_restart([start.train_loss for start in starts])]
+        self.fitted_: Fitted = best
+        self.models_: Params = best.state.theta
+        self.labels_: NDArray[Any] = best.labels.numpy()
+        self.history_: list[Record] = best.history
+        self.train_loss_ = best.train_loss
+        live = len(set(self.labels_.tolist()))
+        if job.recipe.algorithm == "ifca" and live < job.recipe.k:
+            advice = "try more restarts, or a smaller k"
+            warnings.warn(f"only {live} of {self.k} clusters have clients; {advice}", FewerClustersWarning, 2)
+        return self
+
+    def losses(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """Mean loss of each of the k models on a client's data: [k]."""
+        fitted = self._fitted("losses")
+        if fitted.job.recipe.algorithm == "local":
+            raise InvalidInput("local models belong to one client each; a new client has none")
+        federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
+        if federation.input_shape != fitted.job.federation.input_shape:
+            expected = fitted.job.federation.input_shape
+            raise InvalidInput(f"x: samples have shape {federation.input_shape}, training had {expected}")
+        scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
+        return scores.loss[0].numpy()
+
+    def assign(self, x: ArrayLike, y: ArrayLike) -> int:
+        """The cluster of a client, seen or never seen: the model with the lowest loss on its data."""
+        return int(identity(torch.from_numpy(self.losses(x, y))))
+
+    def predict(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
+        """Predictions of one cluster's model: class numbers, or values in regression."""
+        fitted = self._fitted("predict")
+        if not 0 <= cluster < fitted.job.models:
+            raise InvalidInput(f"cluster must be from 0 to {fitted.job.models - 1}, got {cluster}")
+        model = select(fitted.state.theta, cluster)
+        like = next(iter(model.values()))
+        with torch.no_grad():
+            inputs = features(torch.as_tensor(x, device=like.device), like.dtype)
+            output: Tensor = fitted.job.task.output(model, inputs)
+        if fitted.job.federation.classes is not None:
+            return output.argmax(-1).cpu().numpy()
+        targets = fitted.job.federation.train.y.shape[1:]
+        return output.reshape(len(output), *targets).cpu().numpy()
+
+    def _job(self, federation: Federation) -> Job:
+        if not isinstance(federation, Federation):
+            raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
+        inputs = int(torch.Size(federation.input_shape).numel())
+        default: Factory = (
+            (lambda: linear(inputs, federation.outputs))
+            if federation.classes is None
+            else (lambda: mlp(inputs, federation.outputs))
+        )
+        recipe = Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
+        return Job(
+            federation,
+            recipe,
+            default if self.model is None else as_factory(self.model),
+            loss=self.loss,
+            engine=self.engine,
+            device=choose_device(self.device),
+            budget=self.memory_budget * 2**20,
+            warm_start=self.warm_start,
+            clusterer=self.clusterer,
+        )
+
+    def _fitted(self, verb: str) -> Fitted:
+        if not hasattr(self, "fitted_"):
+            raise InvalidInput(f"{verb}: call fit first")
+        return self.fitted_

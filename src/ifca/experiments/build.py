@@ -1,0 +1,90 @@
+"""From a config to a job: the data it names, the model it names, the device it asks for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.data import Federation, mixture_of_regressions, read_folder, rotated_digits
+from ifca.engines import Job, choose_device
+from ifca.engines.checkpoint import load_tensors
+from ifca.experiments.config import Config, DigitsData, ModelConfig, SyntheticData
+from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
+from ifca.models.task import Factory
+
+
+def make_job(config: Config, federation: Federation | None = None) -> Job:
+    """The job of a config; federation: where it is loaded already."""
+    federation = federation or make_federation(config)
+    recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
+    warm = (
+        None if config.warm_start is None else load_tensors(Path(config.warm_start) / "models.safetensors")[0]
+    )
+    return Job(
+        federation,
+        recipe,
+        make_model(config.model, federation.input_shape, federation.outputs, federation.classes is None),
+        engine=config.engine,
+        device=choose_device(config.device),
+        dtype=getattr(torch, config.precision),
+        budget=config.memory_budget * 2**20,
+        warm_start=warm,
+    )
+
+
+def make_federation(config: Config) -> Federation:
+    """Load or draw the data."""
+    data = config.data
+    if isinstance(data, DigitsData):
+        seed = config.seed if data.seed is None else data.seed
+        return rotated_digits(samples=data.samples, angles=data.angles, test_share=data.test_share, seed=seed)
+    if isinstance(data, SyntheticData):
+        values = {f.name: getattr(data, f.name) for f in fields(data) if f.name not in ("name", "seed")}
+        return mixture_of_regressions(**values, seed=config.seed if data.seed is None else data.seed)[0]
+    return read_folder(Path(data.path), data.classes)
+
+
+def make_model(model: ModelConfig, input_shape: tuple[int, ...], outputs: int, regression: bool) -> Factory:
+    """A function that makes a freshly initialised module."""
+    inputs, name = int(torch.Size(input_shape).numel()), model.name
+    if name == "auto":
+        name = "linear" if regression else "mlp"
+    if ":" in name:
+        return _own_model(name)
+    if regression and name in ("logistic", "cifar-cnn", "femnist-cnn"):
+        raise InvalidInput(
+            f"model.name is {name}, which classifies, but the targets y are floats (regression)"
+        )
+    makers: dict[str, Factory] = {
+        "linear": lambda: linear(inputs, outputs),
+        "logistic": lambda: logistic(inputs, outputs),
+        "mlp": lambda: mlp(inputs, outputs, model.hidden),
+        "cifar-cnn": lambda: cifar_cnn(outputs),
+        "femnist-cnn": lambda: femnist_cnn(outputs),
+    }
+    if name not in makers:
+        raise InvalidInput(
+            f"model.name: unknown model {name} (known: {', '.join(makers)}, or module:function)"
+        )
+    return makers[name]
+
+
+def _own_model(name: str) -> Factory:
+    module_name, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109
+    try:
+        made = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as reason:
+        raise InvalidInput(f"model.name: cannot import {name} ({reason})") from reason
+    if not isinstance(made, nn.Module) and not isinstance(made(), nn.Module):
+        raise InvalidInput(f"model.name: {name} does not make a torch.nn.Module")
+    return as_factory(made)

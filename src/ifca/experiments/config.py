@@ -1,0 +1,184 @@
+"""The config of a run: the recipe and what it runs on. A wrong key or type fails naming the field."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Algorithm, Recipe
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+Positive = Annotated[int, Field(ge=1)]
+DEFAULT_CONFIG = Path(__file__).parent / "conf" / "rotated-digits.toml"
+
+
+@dataclass(frozen=True, config=STRICT)
+class DigitsData:
+    """Rotated Digits, made from scikit-learn's bundled images."""
+
+    name: Literal["rotated-digits"] = "rotated-digits"
+    samples: Positive = 50
+    """Training images per client."""
+    angles: tuple[int, ...] = (0, 90, 180, 270)
+    """Degrees, one cluster each."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the images kept for testing."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class SyntheticData:
+    """The paper's mixture of linear regressions."""
+
+    name: Literal["synthetic"] = "synthetic"
+    clients: Positive = 100
+    """m."""
+    samples: Positive = 100
+    """n, samples per client."""
+    dimension: Positive = 1000
+    """d."""
+    clusters: Positive = 2
+    """Number of true clusters."""
+    separation: Annotated[float, Field(gt=0)] = 1.0
+    """R."""
+    noise: Annotated[float, Field(ge=0)] = 0.1
+    """sigma."""
+    norm: Literal["scaled", "unit"] = "scaled"
+    """scaled: theta* = R x Bernoulli, the authors' code; unit: rescaled to norm R, the paper's text."""
+    test_samples: Annotated[int, Field(ge=0)] = 100
+    """Test samples per client."""
+    seed: int | None = None
+    """Seed of the draw; none: the run's seed."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class FolderData:
+    """A folder with one .npz file per client: x, y, optionally x_test, y_test, cluster."""
+
+    name: Literal["folder"]
+    path: str
+    """The folder; relative to where the command is given."""
+    classes: Positive | None = None
+    """Number of classes; none: the largest label and one."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelConfig:
+    """The model that every cluster trains."""
+
+    name: str = "auto"
+    """linear, logistic, mlp, cifar-cnn, femnist-cnn, or package.module:function of your own; auto: mlp for
+    classification, linear for regression."""
+    hidden: tuple[Positive, ...] = (200,)
+    """Widths of the hidden layers of mlp."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Recipe):
+    """Everything that decides a run."""
+
+    engine: Literal["loop", "vectorised"] = "vectorised"
+    """loop: one client at a time; vectorised: chunks of clients at once. Same results."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    precision: Literal["float32", "float64"] = "float32"
+    """Of models and arithmetic."""
+    memory_budget: Positive = 2048
+    """MiB that a chunk of clients may take."""
+    checkpoint_every: Positive = 1
+    """Write a checkpoint after every so many rounds."""
+    warm_start: str | None = None
+    """A run's folder to take the initial models from."""
+    baselines: tuple[Algorithm, ...] = ()
+    """Algorithms to train after this one on the same data, for comparison."""
+    data: Annotated[DigitsData | SyntheticData | FolderData, Field(discriminator="name")] = DigitsData()
+    """The federation."""
+    model: ModelConfig = ModelConfig()
+    """The model."""
+
+
+def read_config(file: Path | None, settings: list[str] | None = None, **overrides: Any) -> Config:
+    """A TOML file (None: the default job), then key=value settings, then overrides that are not None."""
+    source = file or DEFAULT_CONFIG
+    try:
+        text = source.read_text()
+    except FileNotFoundError:
+        raise InvalidInput(f"{source}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InvalidInput(f"{source}: cannot be read as a config ({reason})") from reason
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as reason:
+        raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    for setting in settings or []:
+        _set(content, setting)
+    content |= {name: value for name, value in overrides.items() if value is not None}
+    return parse_config(content, source if file else "default config")
+
+
+def parse_config(content: dict[str, Any], source: Path | str) -> Config:
+    """Validate; complaints name the file, the field and what was expected."""
+    try:
+        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+    except ValidationError as errors:
+        raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
+
+
+def write_config(config: Config) -> str:
+    """The complete config as TOML."""
+    content = config_dict(config)
+    unset = [name for name, value in content.items() if value is None]
+    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(_without_none(content))
+
+
+def config_dict(config: Config) -> dict[str, Any]:
+    """The config as plain JSON values."""
+    result: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return result
+
+
+def _without_none(content: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in content.items() if value is not None}
+    return {name: _without_none(v) if isinstance(v, dict) else v for name, v in kept.items()}
+
+
+def _set(content: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise InvalidInput(f"--set {setting}: expected key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        content = content.setdefault(table, {})
+        if not isinstance(content, dict):
+            raise InvalidInput(f"--set {setting}: {table} is not a table")
+    content[last] = value
+
+
+def _complaint(error: Any) -> str:
+    place = [str(part) for part in error["loc"] if part not in ("rotated-digits", "synthetic", "folder")]
+    field = ".".join(place)
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = ", ".join(f.name for f in fields(Config)) if len(place) == 1 else ""
+        return f"unknown key {field}" + (f" (known: {known})" if known else "")
+    if error["type"] == "value_error":  # from Recipe's own checks, which name the field themselves
+        return str(error["ctx"]["error"])
+    got = "" if isinstance(error["input"], dict) else f", got {error['input']!r}"
+    return f"{field}: {error['msg'][0].lower() + error['msg'][1:]}{got}"

@@ -1,0 +1,98 @@
+"""A run's folder: what is written while it trains, so that nothing is lost, and read to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ifca.core.errors import InvalidInput
+from ifca.core.types import ClusterState
+from ifca.engines import Fitted, Job, fit
+from ifca.engines.checkpoint import load_state, save_state, write_atomically
+from ifca.engines.rounds import Record
+from ifca.experiments.config import Config, config_dict, read_config, write_config
+from ifca.experiments.progress import Progress
+
+CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
+
+
+def new_directory(config: Config, out: Path) -> None:
+    """Make the folder of a new run and write its config; a folder in use is not touched."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidInput(f"{out}: already holds something; choose another --out, or 'ifca resume {out}'")
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / CONFIG, write_config(config).encode())
+
+
+def next_directory(config: Config, base: Path = Path("runs")) -> Path:
+    """A folder that is not there yet: runs/NAME-ALGORITHM-001, -002, ..."""
+    taken = 1
+    while (base / f"{config.data.name}-{config.algorithm}-{taken:03d}").exists():
+        taken += 1
+    return base / f"{config.data.name}-{config.algorithm}-{taken:03d}"
+
+
+def open_directory(out: Path) -> Config:
+    """The config of a run that was begun."""
+    if not out.is_dir():
+        raise InvalidInput(f"{out}: no such run folder")
+    if not (out / CONFIG).is_file():
+        raise InvalidInput(f"{out}: not a run folder (it has no {CONFIG})")
+    return read_config(out / CONFIG)
+
+
+def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, progress: Progress) -> Fitted:
+    """Train one start of a job inside a folder, from its checkpoint where there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / CHECKPOINT
+    header = {"config": _deciding(config), "restart": restart}
+    state = None
+    if file.exists():
+        state = load_state(file, job.device, lambda found: _same_run(file, found, header))
+    history = _rounds_until(folder / ROUNDS, 0 if state is None else state.round)
+    progress.stage(title, job.recipe.rounds, len(history))
+
+    def on_round(state: ClusterState, record: Record) -> None:
+        with (folder / ROUNDS).open("a") as log:
+            log.write(json.dumps(record, allow_nan=False) + "\n")
+        if state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds:
+            save_state(file, state, header)
+        progress.round(record)
+
+    fitted = fit(job, restart=restart, resume=state, on_round=on_round)
+    fitted.history[:0] = history
+    return fitted
+
+
+def _rounds_until(log: Path, done: int) -> list[Record]:
+    """The records of the rounds that the checkpoint holds; what came after it is cut off and done again."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    if len(lines) < done:
+        raise InvalidInput(f"{log}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off")
+    if len(lines) > done or (log.exists() and not log.read_bytes().endswith(b"\n")):
+        write_atomically(log, "".join(line + "\n" for line in lines[:done]).encode())
+    try:
+        return [json.loads(line) for line in lines[:done]]
+    except json.JSONDecodeError as reason:
+        raise InvalidInput(
+            f"{log}: line {len(lines)} is not JSON ({reason}); the file was altered"
+        ) from reason
+
+
+def _deciding(config: Config) -> dict[str, Any]:
+    """What may not change between two parts of one run (where to write checkpoints may)."""
+    free = ("checkpoint_every", "memory_budget", "baselines", "restarts")
+    return {name: value for name, value in config_dict(config).items() if name not in free}
+
+
+def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    if found.get("restart") != expected["restart"]:
+        raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
+    was, now = found.get("config", {}), expected["config"]
+    for name in sorted(set(was) | set(now)):
+        if was.get(name) != now.get(name):
+            raise InvalidInput(
+                f"{file}: is of another config: {name} was {json.dumps(was.get(name))}, "
+                f"config.toml says {json.dumps(now.get(name))}"
+            )

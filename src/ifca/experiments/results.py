@@ -1,0 +1,171 @@
+"""What a finished run leaves in its folder: summary.json, clients.csv, models.safetensors, rounds.jsonl."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifca.core.errors import Diverged
+from ifca.core.ledger import Wire
+from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.engines import Fitted
+from ifca.engines.checkpoint import save_tensors, write_atomically
+from ifca.experiments.config import Config
+from ifca.experiments.directory import ROUNDS
+
+SUMMARY, CLIENTS, MODELS = "summary.json", "clients.csv", "models.safetensors"
+
+
+def write_results(
+    out: Path, fitted: Fitted, config: Config, restarts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Write all result files, the summary last: where it stands, the run is complete."""
+    federation = fitted.job.federation
+    header = {
+        "algorithm": config.algorithm,
+        "input_shape": federation.input_shape,
+        "outputs": federation.outputs,
+        "classes": federation.classes,
+    }
+    save_tensors(out / MODELS, fitted.state.theta, header)
+    write_atomically(out / CLIENTS, clients_table(fitted).encode())
+    if len(restarts) > 1:
+        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
+        write_atomically(out / ROUNDS, "".join(lines).encode())
+    summary = summarise(fitted, config, restarts)
+    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run in numbers; null where a number is unknown."""
+    job, state, test = fitted.job, fitted.state, fitted.test
+    local, alone = config.algorithm == "local", config.algorithm in ("local", "global")
+    true = job.federation.train.true_cluster
+    sizes = cluster_sizes(fitted.labels, job.models)
+    seconds = [record["seconds"] for record in fitted.history]
+    asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
+    final = Wire.of(state.theta, job.shared).down(asked).sum() if job.recipe.estimates_identity else 0
+    return {
+        "algorithm": config.algorithm,
+        "engine": config.engine,
+        "device": str(job.device),
+        "seed": config.seed,
+        "k": job.models,
+        "rounds": state.round,
+        "clients": len(job.federation.train),
+        "test_clients": None if job.federation.test is None else len(job.federation.test),
+        "test_accuracy": None if test is None else test.accuracy(test.paper_rule),
+        "test_accuracy_train_rule": None if test is None else test.accuracy(test.train_rule),
+        "test_loss": None if test is None else test.mean_loss(test.paper_rule),
+        "test_loss_train_rule": None if test is None else test.mean_loss(test.train_rule),
+        "train_loss": fitted.train_loss,
+        "cluster_sizes": None if local else sizes,
+        "live_clusters": sum(size > 0 for size in sizes),
+        "cluster_accuracy": None if true is None or alone else cluster_accuracy(true, fitted.labels.numpy()),
+        "adjusted_rand_index": None
+        if true is None or alone
+        else adjusted_rand_index(true, fitted.labels.numpy()),
+        "clusters": None if local else [_cluster(fitted, j) for j in range(job.models)],
+        "true_clusters": None if true is None or local else _confusion(fitted),
+        "bytes_down": sum(restart["bytes_down"] for restart in restarts),
+        "bytes_up": sum(restart["bytes_up"] for restart in restarts),
+        "bytes_down_final_identity": int(final),
+        "seconds": round(sum(restart["seconds"] for restart in restarts), 3),
+        "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
+        "restarts": restarts,
+        "kept_restart": fitted.restart,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+
+
+def restart_report(restart: int, start: Fitted | Diverged) -> dict[str, Any]:
+    """What one restart reached and cost; diverged ones are reported too."""
+    report = {"restart": restart, "train_loss": None, "live_clusters": None}
+    if isinstance(start, Diverged):
+        return report | {"bytes_down": 0, "bytes_up": 0, "seconds": 0.0, "error": str(start)}
+    sizes = cluster_sizes(start.labels, start.job.models)
+    return report | {
+        "train_loss": start.train_loss,
+        "live_clusters": sum(size > 0 for size in sizes),
+        "bytes_down": int(start.state.bytes_down.sum()),
+        "bytes_up": int(start.state.bytes_up.sum()),
+        "seconds": round(sum(record["seconds"] for record in start.history), 3),
+    }
+
+
+def clients_table(fitted: Fitted) -> str:
+    """A row per client: its cluster, its losses under all models, how well it is served, its bytes."""
+    federation, test, labels = fitted.job.federation, fitted.test, fitted.labels.tolist()
+    true = federation.train.true_cluster
+    columns = fitted.train.loss.shape[1]
+    place = {int(owner): i for i, owner in enumerate(federation.test_owner) if owner >= 0}
+    head = ["id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_accuracy"]
+    head += ["test_accuracy_train_rule", "bytes_down", "bytes_up", *[f"loss_{j}" for j in range(columns)]]
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(head)
+    own, losses = fitted.own_loss.tolist(), fitted.train.loss.tolist()
+    down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
+    paper, by_train, sizes = _test_columns(fitted)
+    for i, name in enumerate(federation.train.ids):
+        tested = ["", "", ""]
+        if i in place:
+            tested = [sizes[place[i]], paper[place[i]], by_train[place[i]]]
+        truth = "" if true is None else int(true[i])
+        samples = int(federation.train.sizes[i])
+        table.writerow([name, labels[i], truth, samples, own[i], *tested, down[i], up[i], *losses[i]])
+    if test is not None and federation.test is not None:
+        truth_of = federation.test.true_cluster
+        for i in range(len(federation.test)):
+            if federation.test_owner[i] < 0:  # never in training: assigned by its own data
+                truth = "" if truth_of is None else int(truth_of[i])
+                start = [federation.test.ids[i], int(test.paper_rule[i]), truth, 0, ""]
+                table.writerow([*start, sizes[i], paper[i], "", 0, 0, *test.scores.loss[i].tolist()])
+    return out.getvalue()
+
+
+def _test_columns(fitted: Fitted) -> tuple[list[Any], list[Any], list[Any]]:
+    """Accuracy by both rules and the number of samples of each test client; empty in regression."""
+    test = fitted.test
+    if test is None:
+        return [], [], []
+
+    def column(rule: Tensor) -> list[Any]:
+        share = (test.correct(rule) / test.sizes).tolist()
+        return [
+            value if test.classification and j >= 0 else ""
+            for value, j in zip(share, rule.tolist(), strict=True)
+        ]
+
+    return column(test.paper_rule), column(test.train_rule), test.sizes.long().tolist()
+
+
+def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:
+    """Size and quality of one cluster; its test clients are those that chose it by the paper's rule."""
+    mine, test = fitted.labels == j, fitted.test
+    samples = torch.from_numpy(fitted.job.federation.train.sizes)[mine]
+    result: dict[str, Any] = {"cluster": j, "clients": int(mine.sum()), "train_samples": int(samples.sum())}
+    result["train_loss"] = float(fitted.own_loss[mine].mean()) if bool(mine.any()) else None
+    if test is not None:
+        only = torch.where(test.paper_rule == j, test.paper_rule, -1)
+        result |= {"test_accuracy": test.accuracy(only), "test_loss": test.mean_loss(only)}
+    return result
+
+
+def _confusion(fitted: Fitted) -> dict[str, list[int]]:
+    """True cluster -> how many of its clients are in each recovered cluster."""
+    true = fitted.job.federation.train.true_cluster
+    assert true is not None
+    truth = torch.from_numpy(true)
+    return {
+        str(c): cluster_sizes(fitted.labels[truth == c], fitted.job.models)
+        for c in sorted(set(true.tolist()))
+    }

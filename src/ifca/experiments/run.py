@@ -1,0 +1,81 @@
+"""A run: all starts of a job, the best of them written out, then the baselines. Each part resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ifca.core.errors import Diverged
+from ifca.core.initial import best_restart
+from ifca.data import Federation
+from ifca.engines import Fitted, Job
+from ifca.engines.checkpoint import write_atomically
+from ifca.experiments.build import make_federation, make_job
+from ifca.experiments.config import Config
+from ifca.experiments.directory import new_directory, open_directory, train_in
+from ifca.experiments.progress import Progress, Silent
+from ifca.experiments.results import SUMMARY, restart_report, write_results
+
+Summary = dict[str, Any]
+
+
+def run(config: Config, out: Path, progress: Progress | None = None) -> Summary:
+    """Train a new run in an unused folder."""
+    make_job(config)  # refuse what cannot run before a folder is made
+    new_directory(config, out)
+    return go_on(config, out, progress or Silent())
+
+
+def resume(out: Path, progress: Progress | None = None) -> Summary:
+    """Go on with a run that was interrupted; a finished one is left as it is."""
+    return go_on(open_directory(out), out, progress or Silent())
+
+
+def go_on(config: Config, out: Path, progress: Progress) -> Summary:
+    """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
+    federation = make_federation(config)
+    summary = _one_algorithm(config, federation, out, progress)
+    others = {}
+    for algorithm in config.baselines:
+        if algorithm != config.algorithm:
+            baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
+            folder = out / "baselines" / algorithm
+            if not folder.exists():
+                new_directory(baseline, folder)
+            others[algorithm] = _one_algorithm(baseline, federation, folder, progress)
+    if others:
+        summary["baselines"] = others
+        write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def _one_algorithm(config: Config, federation: Federation, out: Path, progress: Progress) -> Summary:
+    if (out / SUMMARY).exists():
+        done: Summary = json.loads((out / SUMMARY).read_text())
+        return done
+    job = make_job(config, federation)
+    fitted, reports = _best_start(config, job, out, progress)
+    return write_results(out, fitted, config, reports)
+
+
+def _best_start(config: Config, job: Job, out: Path, progress: Progress) -> tuple[Fitted, list[Summary]]:
+    """All restarts, each reported; the best is judged by the clients' own training loss."""
+    if config.restarts == 1:
+        fitted = train_in(out, job, config, 0, config.algorithm, progress)
+        return fitted, [restart_report(0, fitted)]
+    starts: list[Fitted | Diverged] = []
+    for restart in range(config.restarts):
+        title = f"{config.algorithm} {restart + 1}/{config.restarts}"
+        try:
+            starts.append(train_in(out / "restarts" / str(restart), job, config, restart, title, progress))
+        except Diverged as failure:
+            starts.append(failure)
+    losses = [start.train_loss if isinstance(start, Fitted) else math.inf for start in starts]
+    if not any(math.isfinite(loss) for loss in losses):
+        raise next(start for start in starts if isinstance(start, Diverged))
+    best = starts[best_restart(losses)]
+    assert isinstance(best, Fitted)
+    return best, [restart_report(r, start) for r, start in enumerate(starts)]

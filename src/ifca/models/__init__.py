@@ -1,0 +1,6 @@
+"""Models: linear, logistic, MLP, the paper's CNNs; any torch module of the user's."""
+
+from ifca.models.networks import cifar_cnn, femnist_cnn, linear, logistic, mlp
+from ifca.models.task import as_factory, make_draw, make_task
+
+__all__ = ["as_factory", "cifar_cnn", "femnist_cnn", "linear", "logistic", "make_draw", "make_task", "mlp"]

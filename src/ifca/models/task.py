@@ -1,0 +1,125 @@
+"""A torch module as what core needs: a Task, and a draw of initial parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ifca.core.errors import InvalidInput
+from ifca.core.initial import Draw
+from ifca.core.recipe import Recipe
+from ifca.core.server import shared_names
+from ifca.core.types import Params, Task
+
+Factory = Callable[[], nn.Module]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """Per sample."""
+    return F.cross_entropy(output, y, reduction="none")
+
+
+def squared_error(output: Tensor, y: Tensor) -> Tensor:
+    """(y - output)^2, summed over several outputs; per sample."""
+    return (
+        ((output.reshape(y.shape) - y) ** 2).flatten(1).sum(1) if y.dim() > 1 else (output.flatten() - y) ** 2
+    )
+
+
+def accurate(output: Tensor, y: Tensor) -> Tensor:
+    """1 where the largest output is the class; per sample."""
+    return (output.argmax(-1) == y).to(output.dtype)
+
+
+def as_factory(model: nn.Module | Factory) -> Factory:
+    """A function that makes a freshly initialised module, from such a function or from a module."""
+    if not isinstance(model, nn.Module):
+        return model
+    for name, part in model.named_modules():
+        own = any(True for _ in part.parameters(recurse=False))
+        if own and not callable(getattr(part, "reset_parameters", None)):
+            raise InvalidInput(
+                f"model: {name or type(part).__name__} cannot draw new parameters (no reset_parameters); "
+                "pass a function that makes the model instead of the model"
+            )
+
+    def fresh() -> nn.Module:
+        made = copy.deepcopy(model)
+        for part in made.modules():
+            if callable(reset := getattr(part, "reset_parameters", None)):
+                reset()
+        return made
+
+    return fresh
+
+
+def make_draw(factory: Factory, dtype: torch.dtype = torch.float32) -> Draw:
+    """Initial parameters as the module draws them, as a function of the generator only."""
+
+    def draw(rng: torch.Generator) -> Params:
+        with torch.random.fork_rng(devices=[]):  # torch's own draws leave the user's random state alone
+            torch.manual_seed(rng.initial_seed())
+            module = factory()
+        return {name: p.detach().to(dtype).clone() for name, p in module.named_parameters()}
+
+    return draw
+
+
+def make_task(
+    module: nn.Module, recipe: Recipe, *, regression: bool, device: torch.device, loss: Loss | None = None
+) -> Task:
+    """The module as a function of its parameters, with its loss and regulariser."""
+    check_module(module)
+    module = copy.deepcopy(module).to(device).requires_grad_(False)
+    names = [name for name, _ in module.named_parameters()]
+    check_layers("shared", recipe.shared, names)
+    check_layers("l2_layers", recipe.l2_layers, names)
+    if recipe.shared and len(shared_names(names, recipe.shared)) == len(names):
+        raise InvalidInput("shared names every layer of the model: nothing is left to cluster")
+    chosen = shared_names(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
+
+    def output(theta: Params, x: Tensor) -> Tensor:
+        result: Tensor = functional_call(module, theta, (x,))
+        return result
+
+    def penalty(theta: Params) -> Tensor:
+        squares = [(value**2).sum() for name, value in theta.items() if name in chosen]
+        return recipe.l2 / 2 * torch.stack(squares).sum()
+
+    return Task(
+        output,
+        loss or (squared_error if regression else cross_entropy),
+        None if regression else accurate,
+        penalty if recipe.l2 else None,
+    )
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse, by name, layers that cannot be federated sample by sample."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
+            raise InvalidInput(
+                f"model: layer {name} is a {type(part).__name__}, which mixes samples and keeps running "
+                "buffers that an average of models cannot describe; use GroupNorm instead"
+            )
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise InvalidInput(
+                f"model: layer {name} is a {type(part).__name__}, which draws from the global random "
+                "state, so that runs could not be repeated; set its p to 0 or remove it"
+            )
+    if not any(True for _ in module.parameters()):
+        raise InvalidInput("model: it has no parameters to train")
+
+
+def check_layers(field: str, layers: tuple[str, ...], names: list[str]) -> None:
+    """Every named layer must exist."""
+    known = sorted({name.rpartition(".")[0] or name for name in names})
+    for layer in layers:
+        if not shared_names(names, (layer,)):
+            raise InvalidInput(f"{field}: the model has no layer {layer} (it has: {', '.join(known)})")

@@ -1,0 +1,71 @@
+"""A run as tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from ifca.report.figures import NAMES
+from ifca.report.read import RunFolder
+
+
+def comparison_table(run: RunFolder) -> Table:
+    """The algorithms side by side."""
+    table = Table(title="Algorithms side by side")
+    for head in ("algorithm", "models", "test accuracy\n(paper's rule)", "test accuracy\n(train rule)"):
+        table.add_column(head, justify="left" if head == "algorithm" else "right")
+    for head in ("test loss", "train loss", "clusters\nright", "MB down", "MB up", "seconds"):
+        table.add_column(head, justify="right")
+    for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
+        table.add_row(
+            NAMES[summary["algorithm"]],
+            str(summary["k"]),
+            _percent(summary["test_accuracy"]),
+            _percent(summary["test_accuracy_train_rule"]),
+            _number(summary["test_loss"]),
+            _number(summary["train_loss"]),
+            _percent(summary["cluster_accuracy"]),
+            f"{summary['bytes_down'] / 1e6:,.1f}",
+            f"{summary['bytes_up'] / 1e6:,.1f}",
+            f"{summary['seconds']:.1f}",
+        )
+    return table
+
+
+def clusters_table(run: RunFolder) -> Table:
+    """The recovered clusters, against the true ones where they are known."""
+    true: dict[str, list[int]] = run.summary["true_clusters"] or {}
+    table = Table(title="Recovered clusters" + (" against true ones (clients)" if true else ""))
+    for head in ("cluster", "clients", "test accuracy", "train loss"):
+        table.add_column(head, justify="right")
+    for name in true:
+        table.add_column(f"true {name}", justify="right")
+    for cluster in run.summary["clusters"]:
+        counts = [str(row[cluster["cluster"]]) for row in true.values()]
+        accuracy, loss = cluster.get("test_accuracy"), cluster["train_loss"]
+        table.add_row(
+            str(cluster["cluster"]), str(cluster["clients"]), _percent(accuracy), _number(loss), *counts
+        )
+    return table
+
+
+def restarts_table(run: RunFolder) -> Table:
+    """All restarts; the one kept has the lowest training loss of the clients."""
+    restarts: list[dict[str, Any]] = run.summary["restarts"]
+    table = Table(title="Restarts, judged by the clients' training loss")
+    for head in ("restart", "train loss", "live clusters", "kept"):
+        table.add_column(head, justify="right")
+    for row in restarts:
+        kept = "*" if row["restart"] == run.summary["kept_restart"] else ""
+        live = "diverged" if row["live_clusters"] is None else str(row["live_clusters"])
+        table.add_row(str(row["restart"]), _number(row["train_loss"]), live, kept)
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f} %"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
