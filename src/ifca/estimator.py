@@ -68,6 +68,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         restarts: int = 1,
         initial: Literal["random", "bernoulli"] = "random",
         erm_rounds: int = 10,
+        erm_step_size: float | None = None,
         evaluate_every: int = 1,
         seed: int = 0,
         engine: EngineName = "vectorised",

@@ -56,6 +56,8 @@ class Recipe:
     """Draw of the k initial models: the model's own initialisation, or Bernoulli(0.5) per coordinate."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
+    erm_step_size: float | None = None
+    """Step of that local training; none: step_size."""
     evaluate_every: int = 1
     """Test the models after every so many rounds (and after the last); 0: after the last only."""
     seed: int = 0
@@ -69,6 +71,10 @@ class Recipe:
         _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed)
         if not (math.isfinite(self.step_size) and self.step_size > 0):
             raise InvalidInput(f"step_size must be a positive number, got {self.step_size}")
+        if self.erm_step_size is not None and not (
+            math.isfinite(self.erm_step_size) and self.erm_step_size > 0
+        ):
+            raise InvalidInput(f"erm_step_size must be a positive number, got {self.erm_step_size}")
         if not 0 < self.step_decay <= 1:
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:

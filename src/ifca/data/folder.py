@@ -56,7 +56,7 @@ def _load(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise InvalidInput(f"{file}: no such file")
     try:
-        with np.load(file, allow_pickle=False) as content:
+        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, KeyError) as reason:
         raise InvalidInput(f"{file}: not a readable .npz file ({reason}); it may be cut off") from reason

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.baselines import given_identity
+from ifca.core.errors import Diverged
 from ifca.core.identity import identity
 from ifca.core.initial import assert_distinct, random_models, warm_start
 from ifca.core.ledger import Wire
@@ -89,9 +90,19 @@ def initial_models(job: Job, restart: int) -> Params:
 def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
     """Lines 1 and 2 of Algorithm 1: the clients' clusters, and the bytes each sent up for it."""
     alone = job.local_solutions()
-    state = train(alone, alone.make_engine(), start(alone, restart), lambda _state, _record: None)
-    wire = Wire.of(state.theta, frozenset())
-    return cluster_models(state.theta, job.make_clusterer(), job.recipe.k), wire.clustered
+    engine, first, clients = alone.make_engine(), start(alone, restart), job.federation.train
+    advice = f"one-shot clustering: set erm_step_size to less than {alone.recipe.step_size}"
+    try:
+        state = train(alone, engine, first, lambda _state, _record: None)
+    except Diverged as reason:
+        raise Diverged(f"{advice} ({reason})") from reason
+    gain = engine.score(first.theta, clients, first.identity).loss
+    gain = (gain - engine.score(state.theta, clients, state.identity).loss)[:, 0]
+    if not bool((gain >= 0).all()):
+        worst = clients.ids[int(gain.nan_to_num(nan=-torch.inf).argmin())]
+        raise Diverged(f"{advice} (local training made the loss of client {worst} higher)")
+    sent = Wire.of(state.theta, frozenset()).clustered
+    return cluster_models(state.theta, job.make_clusterer(), job.recipe.k), sent
 
 
 def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Tensor, Scores]:

@@ -102,6 +102,7 @@ class Job:
             self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=(), l2_layers=()
         )
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
+        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size)
         classes = self.federation.classes
         if classes is None or self.loss is not None:
             return replace(self, recipe=recipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -38,10 +39,13 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         replies = engine.train(state.theta, who, known, t)
         check_finite(job.recipe, job.federation.train, t, who, replies.loss)
         state = next_state(job, state, who, known, replies)
+        for name, value in state.theta.items():
+            _check_number(job.recipe, t, f"parameter {name}", float(value.abs().max()))
         record = describe(job, t, state, who, known, replies)
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:
+                _check_number(job.recipe, t, "test loss", test.mean_loss(test.paper_rule))
                 record["test_accuracy"] = test.accuracy(test.paper_rule)
                 record["test_accuracy_train_rule"] = test.accuracy(test.train_rule)
                 record["test_loss"] = test.mean_loss(test.paper_rule)
@@ -110,6 +114,14 @@ def check_finite(recipe: Recipe, clients: Clients, t: int, who: Tensor, loss: Te
             f"training diverged: in round {t} the loss of client {name} is {float(loss[bad[0]])} "
             f"({len(bad)} of {len(who)} clients); try a smaller step_size than {recipe.step_size}, "
             f"or check the scale of the data (largest |x| is {_largest(clients):.3g})"
+        )
+
+
+def _check_number(recipe: Recipe, t: int, what: str, value: float | None) -> None:
+    if value is not None and not math.isfinite(value):
+        raise Diverged(
+            f"training diverged: after round {t} the {what} is {value}; "
+            f"try a smaller step_size than {recipe.step_size}"
         )
 
 

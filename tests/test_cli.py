@@ -1,0 +1,166 @@
+"""The command line as a user meets it: what it prints, what it leaves, how it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ifca.data import Client, rotated_digits, write_client
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+SMALL = ["rounds=8", "data.samples=150", "model.hidden=[8]", "restarts=2"]
+SUMMARY_KEYS = {
+    *("algorithm", "engine", "device", "seed", "k", "rounds", "clients", "test_accuracy", "train_loss"),
+    *("cluster_sizes", "live_clusters", "cluster_accuracy", "adjusted_rand_index"),
+    *("bytes_down", "bytes_up", "seconds", "seconds_per_round"),
+}
+
+
+def ifca(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ifca", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT)
+
+
+def small(*more: str) -> list[str]:
+    return [part for setting in (*SMALL, *more) for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A small default job, and what it printed."""
+    here = tmp_path_factory.mktemp("cli")
+    done = ifca("run", "--out", "out", "--device", "cpu", *small(), cwd=here)
+    assert done.returncode == 0, done.stderr
+    return here / "out", done.stdout
+
+
+def test_run_prints_the_comparison_and_the_folder(finished: tuple[Path, str]) -> None:
+    _, printed = finished
+    for word in ("IFCA", "global", "local", "one-shot", "true 270", "run folder: out", "round 8/8"):
+        assert word in printed
+
+
+def test_the_folder_is_complete(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    names = {file.name for file in out.iterdir()}
+    files = {"config.toml", "rounds.jsonl", "summary.json", "models.safetensors", "clients.csv"}
+    assert files | {"accuracy.png", "identities.png", "restarts", "baselines"} <= names
+    assert (out / "restarts" / "0" / "checkpoint.safetensors").exists()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary.keys() >= SUMMARY_KEYS
+    assert set(summary["baselines"]) == {"global", "local", "oneshot"}
+    for baseline in summary["baselines"].values():
+        assert baseline.keys() >= SUMMARY_KEYS
+    assert len(summary["restarts"]) == 2
+    losses = [restart["train_loss"] for restart in summary["restarts"]]
+    assert summary["train_loss"] == min(losses) == losses[summary["kept_restart"]]
+    assert summary["bytes_down"] == sum(restart["bytes_down"] for restart in summary["restarts"])
+    assert len((out / "rounds.jsonl").read_text().splitlines()) == summary["rounds"] == 8
+    for figure in ("accuracy.png", "identities.png"):
+        assert (out / figure).read_bytes().startswith(b"\x89PNG")
+
+
+def test_assign_finds_the_cluster_of_a_new_client(finished: tuple[Path, str], tmp_path: Path) -> None:
+    out, _ = finished
+    clients = rotated_digits(samples=150).train
+    first = slice(0, 150)
+    write_client(tmp_path / "new.npz", Client(clients.x[first].numpy(), clients.y[first].numpy()))
+    done = ifca("assign", str(out), "new.npz", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    rows = (out / "clients.csv").read_text().splitlines()
+    cells = dict(zip(rows[0].split(","), rows[1].split(","), strict=True))
+    assert found["cluster"] == int(cells["cluster"])
+    assert found["losses"] == pytest.approx([float(cells[f"loss_{j}"]) for j in range(4)], rel=1e-5)
+    assert (
+        f"belongs to cluster {found['cluster']}" in ifca("assign", str(out), "new.npz", cwd=tmp_path).stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (
+            {"x": np.zeros((3, 5)), "y": np.zeros(3, int)},
+            "bad.npz: samples have shape (5,), the run's have (8, 8)",
+        ),
+        ({"x": np.zeros((3, 8, 8)), "y": np.zeros(3)}, "regression"),
+        ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 10])}, "label 10 in row 2, but classes is 10"),
+        ({"x": np.zeros((3, 8, 8))}, "bad.npz: has no array y"),
+    ],
+)
+def test_assign_refuses_what_does_not_fit(
+    finished: tuple[Path, str], tmp_path: Path, content: dict[str, np.ndarray], complaint: str
+) -> None:
+    np.savez(tmp_path / "bad.npz", **content)  # type: ignore[arg-type]
+    assert_refused(ifca("assign", str(finished[0]), "bad.npz", cwd=tmp_path), complaint)
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], complaint: str, code: int = 2) -> None:
+    assert done.returncode == code, done.stderr
+    assert complaint in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1  # one sentence, no traceback
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint", "code"),
+    [
+        (["run", "nowhere.toml"], "nowhere.toml: no such config file", 2),
+        (["run", "--set", "kk=1"], "unknown key kk", 2),
+        (["run", "--set", "k=1000"], "k is 1000, but the federation has only 112 clients", 2),
+        (["run", "--set", "step_size=1e30", "--out", "diverged"], "training diverged", 1),
+        (["run", "--set", "memory_budget=1", "--set", "model.hidden=[90000]"], "smallest that works is", 2),
+        (["run", "--device", "cuda"], "no CUDA device", 2),
+        (["run", "--engine", "spark"], "engine: input should be", 2),
+        (["run", "--out", "/dev/null/x"], "/dev/null", 1),
+        (["run", "--unknown"], "No such option", 2),
+        (["resume", "nowhere"], "nowhere: no such run folder", 2),
+        (["assign", "nowhere", "x.npz"], "nowhere: no such run folder", 2),
+        (["resume"], "Missing argument", 2),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments: list[str], complaint: str, code: int, tmp_path: Path) -> None:
+    assert_refused(ifca(*arguments, cwd=tmp_path), complaint, code)
+
+
+def test_a_refused_job_leaves_no_folder(tmp_path: Path) -> None:
+    ifca("run", "--set", "k=1000", "--out", "x", cwd=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_own_folder_and_own_model(tmp_path: Path) -> None:
+    """A user's data folder and a user's module, from a config file; regression, no true clusters."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "clients").mkdir()
+    for i in range(6):
+        x = rng.normal(size=(20, 3))
+        y = x @ np.array([1.0, 2.0, 3.0]) * (1 if i % 2 else -1)
+        write_client(tmp_path / "clients" / f"sensor{i}.npz", Client(x[:15], y[:15], x[15:], y[15:]))
+    model = "from torch import nn\n\ndef make():\n    return nn.Linear(3, 1)\n"
+    (tmp_path / "mine.py").write_text(model)
+    (tmp_path / "config.toml").write_text(
+        "k = 2\nrounds = 30\nrestarts = 2\n[data]\nname = 'folder'\npath = 'clients'\n"
+        "[model]\nname = 'mine:make'\n"
+    )
+    done = ifca("compare", "config.toml", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert sorted(summary["cluster_sizes"]) == [3, 3]
+    assert summary["test_accuracy"] is None
+    assert summary["test_loss"] < 1e-3
+    assert summary["cluster_accuracy"] is None
+    assert set(summary["baselines"]) == {"global", "local", "oneshot"}
+    assert summary["baselines"]["global"]["test_loss"] > 1
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    assert "resume" in ifca("--help", cwd=tmp_path).stdout
+    assert ifca("--version", cwd=tmp_path).stdout.startswith("ifca ")
+    assert ifca(cwd=tmp_path).returncode in (0, 2)

@@ -1,0 +1,229 @@
+"""The contract: every algorithm x every engine. A new algorithm or engine is a row here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ifca.core.initial import random_models
+from ifca.core.recipe import Recipe
+from ifca.core.server import fold, zero_sum
+from ifca.core.types import ClusterSum, Params
+from ifca.data import Clients, Federation
+from ifca.engines import Fitted, Job, fit
+from ifca.engines.base import Engine
+from ifca.engines.fit import start
+from ifca.engines.loop import LoopEngine
+from ifca.engines.vectorised import VectorisedEngine
+from tests.conftest import groups, make_job
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "ifca": {},
+    "ifca-gradient": {"option": "gradient"},
+    "ifca-stochastic-gradient": {"option": "gradient", "batch_size": 3},
+    "ifca-stochastic-steps": {"batch_size": 3},
+    "ifca-epochs": {"local_epochs": 2, "batch_size": 3},
+    "ifca-weighted": {"weighted": True, "local_epochs": 1, "batch_size": 4},
+    "ifca-partial": {"participation": 0.5, "step_decay": 0.9},
+    "ifca-shared": {"shared": ("fc1",)},
+    "ifca-shared-gradient": {"shared": ("fc1",), "option": "gradient", "participation": 0.6},
+    "ifca-stable": {"stable_after": 1, "recheck_every": 2, "rounds": 6},
+    "ifca-resample": {"resample": True, "rounds": 2},
+    "ifca-resample-gradient": {"resample": True, "rounds": 2, "option": "gradient"},
+    "ifca-l2": {"l2": 0.1, "l2_layers": ("fc2",), "local_epochs": 1, "batch_size": 3},
+    "one-model": {"k": 1},
+    "global": {"algorithm": "global"},
+    "global-epochs": {"algorithm": "global", "local_epochs": 1, "batch_size": 4, "participation": 0.5},
+    "local": {"algorithm": "local", "batch_size": 5},
+    "oneshot": {"algorithm": "oneshot", "erm_rounds": 2},
+    "oneshot-gradient": {"algorithm": "oneshot", "erm_rounds": 2, "option": "gradient"},
+}
+ENGINES = ["loop", "vectorised"]
+
+
+def recipe_of(name: str) -> Recipe:
+    return Recipe(**{"k": 2, "rounds": 4, "local_steps": 3, "seed": 3, **ALGORITHMS[name]})
+
+
+def assert_same(a: Fitted, b: Fitted, tolerance: float = 1e-10) -> None:
+    assert a.labels.tolist() == b.labels.tolist()
+    for name, value in a.state.theta.items():
+        torch.testing.assert_close(value, b.state.theta[name], rtol=tolerance, atol=tolerance)
+    for mine, other in zip(a.history, b.history, strict=True):
+        assert mine["identity"] == other["identity"]
+        assert mine["bytes_down"] == other["bytes_down"]
+        assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=tolerance)
+        assert mine["test_accuracy"] == other["test_accuracy"]
+    torch.testing.assert_close(a.train.loss, b.train.loss, rtol=tolerance, atol=tolerance)
+
+
+def same_bits(a: Params, b: Params) -> bool:
+    return all(torch.equal(value, b[name]) for name, value in a.items())
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_engines_agree(name: str, unequal: Federation) -> None:
+    job = make_job(unequal, recipe_of(name))
+    assert_same(fit(replace(job, engine="loop")), fit(replace(job, engine="vectorised")))
+
+
+@pytest.mark.parametrize("name", ["ifca", "ifca-epochs", "ifca-stable", "ifca-resample", "local"])
+def test_every_chunk_size_gives_the_same(name: str, unequal: Federation) -> None:
+    job = make_job(unequal, recipe_of(name))
+    oracle = job.make_engine()
+    state = start(job)
+    who = torch.arange(len(unequal.train))
+    known = state.identity if job.recipe.algorithm == "local" else torch.full_like(who, -1)
+    expected = oracle.train(state.theta, who, known, 0)
+    for chunk in range(1, len(who) + 1):
+        engine = VectorisedEngine(job.task, job.recipe, unequal.train, chunk=chunk)
+        replies = engine.train(state.theta, who, known, 0)
+        assert torch.equal(replies.identity, expected.identity)
+        torch.testing.assert_close(replies.loss, expected.loss)
+        for key, value in expected.total.total.items():
+            torch.testing.assert_close(replies.total.total[key], value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ALGORITHMS)
+class TestContract:
+    def job(self, name: str, engine: str, federation: Federation) -> Job:
+        return make_job(federation, recipe_of(name), engine=engine)
+
+    def test_same_seed_same_bits_and_no_input_changed(
+        self, name: str, engine: str, unequal: Federation
+    ) -> None:
+        before = unequal.train.x.clone(), unequal.train.y.clone()
+        job = self.job(name, engine, unequal)
+        first, second = fit(job), fit(job)
+        assert same_bits(first.state.theta, second.state.theta)
+        assert torch.equal(unequal.train.x, before[0])
+        assert torch.equal(unequal.train.y, before[1])
+
+    def test_stopping_and_going_on_changes_no_bit(self, name: str, engine: str, unequal: Federation) -> None:
+        job = self.job(name, engine, unequal)
+        states = []
+        whole = fit(job, on_round=lambda state, _record: states.append(state))
+        for state in states[:-1]:
+            assert same_bits(fit(job, resume=state).state.theta, whole.state.theta)
+
+    def test_permuting_clients_permutes_the_result(self, name: str, engine: str, unequal: Federation) -> None:
+        order = [3, 0, 6, 2, 5, 1, 4]
+        assert unequal.test is not None
+        turned = Federation(unequal.train.subset(order), unequal.test, unequal.classes)
+        a, b = fit(self.job(name, engine, unequal)), fit(self.job(name, engine, turned))
+        if a.job.recipe.algorithm == "local":  # model i is client i's
+            a_theta = {key: value[order] for key, value in a.state.theta.items()}
+        else:
+            a_theta = a.state.theta
+            assert _up_to_renaming(a.labels[order].tolist()) == _up_to_renaming(b.labels.tolist())
+        if a.labels[order].tolist() == b.labels.tolist() or a.job.recipe.algorithm == "local":
+            for key, value in a_theta.items():
+                torch.testing.assert_close(value, b.state.theta[key], rtol=1e-9, atol=1e-9)
+
+    def test_labels_are_those_of_the_models_returned(
+        self, name: str, engine: str, unequal: Federation
+    ) -> None:
+        fitted = fit(self.job(name, engine, unequal))
+        if fitted.job.recipe.algorithm == "ifca":
+            assert torch.equal(fitted.labels, fitted.train.loss.argmin(1))
+
+    def test_shared_coordinates_are_identical_after_every_round(
+        self, name: str, engine: str, unequal: Federation
+    ) -> None:
+        def check(state: Any, _record: Any) -> None:
+            for key in job.shared:
+                assert torch.equal(state.theta[key][0], state.theta[key][-1])
+
+        job = self.job(name, engine, unequal)
+        theta = fit(job, on_round=check).state.theta
+        if job.shared:
+            own = [key for key in theta if key not in job.shared]
+            assert not any(torch.equal(theta[key][0], theta[key][1]) for key in own)
+
+
+def _up_to_renaming(labels: list[int]) -> list[int]:
+    first: dict[int, int] = {}
+    return [first.setdefault(label, len(first)) for label in labels]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_permuting_clusters_permutes_the_result(engine: str, unequal: Federation) -> None:
+    job = make_job(unequal, Recipe(k=3, rounds=4, local_steps=3), engine=engine)
+    theta = random_models(job.draw, 3, 0, 0, frozenset())
+    order = [2, 0, 1]
+    plain = fit(replace(job, warm_start=theta))
+    turned = fit(replace(job, warm_start={key: value[order] for key, value in theta.items()}))
+    for key, value in plain.state.theta.items():
+        torch.testing.assert_close(value[order], turned.state.theta[key])
+    assert [order[j] for j in turned.labels.tolist()] == plain.labels.tolist()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_cluster_is_federated_averaging(engine: str, unequal: Federation) -> None:
+    """k = 1 equals the global baseline, and the mean of separately trained local models."""
+    one = make_job(unequal, Recipe(k=1, rounds=1, local_steps=3), engine=engine)
+    whole = replace(one, recipe=replace(one.recipe, algorithm="global"))
+    alone = replace(one, recipe=replace(one.recipe, algorithm="local"))
+    a, b, c = fit(one), fit(whole), fit(alone)
+    assert same_bits(a.state.theta, b.state.theta)
+    for key, value in c.state.theta.items():
+        torch.testing.assert_close(value.mean(0, keepdim=True), a.state.theta[key])
+
+
+def test_initial_models_differ(unequal: Federation) -> None:
+    theta = start(make_job(unequal, Recipe(k=3))).theta
+    flat = torch.cat([value.flatten(1) for value in theta.values()], 1)
+    assert len(torch.unique(flat, dim=0)) == 3
+
+
+def test_replies_fold_in_any_order_and_grouping() -> None:
+    rng = torch.Generator().manual_seed(0)
+    theta = {"w": torch.zeros(3, 4)}
+    update = {"w": torch.randn(9, 4, generator=rng)}
+    identity, weight = torch.tensor([0, 2, 2, 0, 2, 0, 0, 2, 2]), torch.arange(1.0, 10.0)
+
+    def part(rows: list[int]) -> ClusterSum:
+        return fold(zero_sum(theta), identity[rows], {"w": update["w"][rows]}, weight[rows])
+
+    whole = part(list(range(9)))
+    parts = part([8, 1]) + part([3]) + part([0, 2, 4, 5, 6, 7])
+    torch.testing.assert_close(whole.total["w"], parts.total["w"], rtol=1e-14, atol=1e-14)
+    assert whole.weight.tolist() == parts.weight.tolist() == [18, 0, 27]
+
+
+def test_uint8_pixels_are_scaled_the_same_by_both_engines() -> None:
+    rng = np.random.default_rng(0)
+    x = [rng.integers(0, 256, (5 + i, 4, 4), dtype=np.uint8) for i in range(4)]
+    y = [rng.integers(0, 3, 5 + i) for i in range(4)]
+    federation = Federation.from_arrays(x, y, classes=3)
+    assert federation.train.x.dtype == torch.uint8
+    job = make_job(federation, Recipe(k=2, rounds=3, evaluate_every=0))
+    loop, vectorised = fit(replace(job, engine="loop")), fit(job)
+    torch.testing.assert_close(loop.train.loss, vectorised.train.loss)
+    scaled = Federation.from_arrays([a / 255 for a in x], y, classes=3)
+    torch.testing.assert_close(fit(replace(job, federation=scaled)).train.loss, loop.train.loss)
+
+
+def test_engines_agree_in_single_precision_to_1e_5() -> None:
+    federation = groups((30, 22, 41, 18), dimension=10)
+    job = make_job(federation, Recipe(k=2, rounds=5), dtype=torch.float32)
+    assert_same(fit(replace(job, engine="loop")), fit(job), tolerance=1e-5)
+
+
+def test_scores_of_both_engines_agree(unequal: Federation) -> None:
+    job = make_job(unequal, Recipe(k=2))
+    theta = start(job).theta
+    assert unequal.test is not None
+
+    def scores(engine: Engine, clients: Clients) -> torch.Tensor:
+        return torch.stack(list(engine.score(theta, clients)))
+
+    loop = LoopEngine(job.task, job.recipe, unequal.train)
+    for chunk in (1, 2, 7):
+        vectorised = VectorisedEngine(job.task, job.recipe, unequal.train, chunk=chunk)
+        torch.testing.assert_close(scores(vectorised, unequal.test), scores(loop, unequal.test))

@@ -1,0 +1,95 @@
+"""The scikit-learn flavoured front."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cluster import AgglomerativeClustering
+from torch import nn
+
+from ifca import IFCA, Diverged, FewerClustersWarning, InvalidInput, mixture_of_regressions
+from ifca.core.metrics import cluster_accuracy
+from ifca.core.recipe import Recipe
+from tests.conftest import groups
+
+
+def test_arguments_are_those_of_the_recipe() -> None:
+    signature = inspect.signature(IFCA).parameters
+    for field in fields(Recipe):
+        assert signature[field.name].default == field.default, field.name
+
+
+def test_fit_assign_predict() -> None:
+    federation = groups((60,) * 8, clusters=2)
+    front = IFCA(k=2, rounds=30, restarts=3).fit(federation)
+    true = federation.train.true_cluster
+    assert true is not None
+    assert cluster_accuracy(true, front.labels_) == 1
+    assert front.models_["fc1.weight"].shape == (2, 200, 6)
+    assert len(front.history_) == 30
+    assert front.train_loss_ == min(front.restarts_)
+    assert len(front.restarts_) == 3
+    rows = slice(60, 120)  # client 1, as if it were new
+    x, y = federation.train.x[rows].numpy(), federation.train.y[rows].numpy()
+    assert front.assign(x, y) == front.labels_[1]
+    assert (front.predict(x, front.assign(x, y)) == y).mean() > 0.9
+    assert front.losses(x, y).argmin() == front.labels_[1]
+
+
+def test_constructor_only_stores_and_clones() -> None:
+    front = IFCA(k=-3, step_size=-1)  # refused by fit, not here
+    assert clone(front).get_params() == front.get_params()
+    with pytest.raises(InvalidInput, match="k must be at least 1"):
+        front.fit(groups((5, 5)))
+
+
+def test_errors_name_the_argument() -> None:
+    federation = groups((9, 9))
+    with pytest.raises(InvalidInput, match="fit takes a Federation, got list"):
+        IFCA().fit([1, 2])  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="device must be auto, cpu or cuda"):
+        IFCA(device="tpu").fit(federation)
+    with pytest.raises(InvalidInput, match="call fit first"):
+        IFCA().predict([[1.0]], 0)
+    front = IFCA(algorithm="oneshot", rounds=1).fit(federation)
+    with pytest.raises(InvalidInput, match="cluster must be from 0 to 1, got 2"):
+        front.predict(np.zeros((1, 6)), 2)
+    with pytest.raises(InvalidInput, match=r"samples have shape \(5,\), training had \(6,\)"):
+        front.assign(np.zeros((1, 5)), np.zeros(1, int))
+
+
+def test_own_module_own_clusterer_and_own_loss() -> None:
+    federation, _ = mixture_of_regressions(clients=8, samples=40, dimension=5, noise=0.0)
+
+    def absolute(output: object, y: object) -> object:
+        return (output.flatten() - y).abs()  # type: ignore[attr-defined]
+
+    front = IFCA(
+        2,
+        algorithm="oneshot",
+        model=nn.Linear(5, 1),
+        loss=absolute,  # type: ignore[arg-type]
+        clusterer=lambda k, _seed: AgglomerativeClustering(k),
+        rounds=50,
+        step_size=0.05,
+    ).fit(federation)
+    true = federation.train.true_cluster
+    assert true is not None
+    assert cluster_accuracy(true, front.labels_) == 1
+    assert front.predict(federation.train.x[:3], 0).shape == (3,)
+
+
+def test_fewer_clusters_than_asked_is_a_warning() -> None:
+    federation = groups((30,) * 4, clusters=1)
+    with pytest.warns(FewerClustersWarning, match="of 4 clusters have clients"):
+        IFCA(k=4, rounds=20).fit(federation)
+
+
+def test_diverged_restarts_are_reported_and_outlived() -> None:
+    federation, _ = mixture_of_regressions(clients=6, samples=20, dimension=5)
+    with pytest.raises(Diverged):
+        IFCA(2, step_size=50.0, restarts=2).fit(federation)

@@ -1,0 +1,37 @@
+"""The examples run, and the one by hand equals the library."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ifca.core.recipe import Option, Recipe
+from ifca.data import rotated_digits
+from ifca.engines import Job, fit
+from ifca.models import mlp
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.mark.parametrize("option", ["model", "gradient"])
+def test_ifca_by_hand_equals_the_library(option: Option) -> None:
+    by_hand = runpy.run_path(str(EXAMPLES / "ifca_by_hand.py"))["ifca_by_hand"]
+    federation = rotated_digits(samples=150)
+    theta, labels = by_hand(federation, 4, 5, 0.1, 10, option, 0)
+    recipe = Recipe(k=4, rounds=5, step_size=0.1, local_steps=10, option=option)
+    fitted = fit(Job(federation, recipe, lambda: mlp(64, 10)))
+    assert torch.equal(labels, fitted.labels)
+    for name, value in fitted.state.theta.items():
+        torch.testing.assert_close(theta[name], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -1,0 +1,212 @@
+"""Nothing lost: runs that are really killed go on, and end with the same bits as runs that were not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.engines.checkpoint import load_tensors, save_tensors
+from ifca.experiments.config import read_config
+from ifca.experiments.run import resume, run
+
+SMALL = ["rounds=12", "data.samples=150", "model.hidden=[8]", "device=cpu"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def settings(*more: str) -> list[str]:
+    return [part for setting in (*SMALL, *more) for part in ("--set", setting)]
+
+
+def start(out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ifca", "run", "--quiet", "--out", str(out), *settings(*more)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+
+
+def assert_same_result(a: Path, b: Path) -> None:
+    """Models to the last bit, clients, rounds and summary but for the seconds."""
+    mine, other = load_tensors(a / "models.safetensors")[0], load_tensors(b / "models.safetensors")[0]
+    assert all(torch.equal(value, other[name]) for name, value in mine.items())
+    assert (a / "clients.csv").read_bytes() == (b / "clients.csv").read_bytes()
+    for file in ("rounds.jsonl", "summary.json"):
+        assert _without_seconds(a / file) == _without_seconds(b / file)
+
+
+def _without_seconds(file: Path) -> object:
+    def clean(value: object) -> object:
+        if isinstance(value, dict):
+            return {k: clean(v) for k, v in value.items() if not k.startswith("seconds")}
+        return [clean(v) for v in value] if isinstance(value, list) else value
+
+    if file.suffix == ".jsonl":
+        return [clean(json.loads(line)) for line in file.read_text().splitlines()]
+    return clean(json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("restarts=1", "baselines=[]"),
+        ("restarts=2", "baselines=['oneshot', 'local']"),
+        ("restarts=1", "baselines=[]", "batch_size=10", "participation=0.5", "checkpoint_every=3"),
+        ("restarts=1", "baselines=[]", "option=gradient", "engine=loop", "stable_after=1"),
+    ],
+    ids=["plain", "restarts and baselines", "stochastic, sparse checkpoints", "loop, saving"],
+)
+def test_killed_again_and_again_ends_with_the_same_bits(more: tuple[str, ...], tmp_path: Path) -> None:
+    run(read_config(None, [*SMALL, *more]), tmp_path / "whole")
+    out, kills = tmp_path / "killed", 0
+    process = start(out, *more)
+    for _ in range(200):
+        logs = list(out.rglob("rounds.jsonl"))
+        before = sum(log.stat().st_size for log in logs)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:  # let it do something new, then kill
+            if sum(log.stat().st_size for log in out.rglob("rounds.jsonl")) > before and kills < 4:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+                break
+            time.sleep(0.001)
+        _, errors = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ifca", "resume", "--quiet", str(out)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+        )
+    assert kills >= 3
+    assert_same_result(tmp_path / "whole", out)
+
+
+def test_every_torn_state_of_the_folder_resumes(tmp_path: Path) -> None:
+    """The log may be ahead of the checkpoint by rounds or by half a line; a temporary file may lie around."""
+    config = read_config(None, [*SMALL, "restarts=1", "baselines=[]"])
+    run(config, tmp_path / "whole")
+    out = tmp_path / "torn"
+
+    class StopAt:
+        def stage(self, title: str, rounds: int, done: int) -> None: ...
+
+        def round(self, record: dict[str, object]) -> None:
+            if record["round"] == 5:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, out, StopAt())
+    with (out / "rounds.jsonl").open("a") as log:
+        log.write('{"round": 6, "nonsense": 1}\n{"round": 7, "cut')
+    (out / ".checkpoint.safetensors.tmp").write_bytes(b"half a checkpoint")
+    resume(out)
+    assert_same_result(tmp_path / "whole", out)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), tmp_path / "done")
+    before = {file: file.stat().st_mtime_ns for file in (tmp_path / "done").iterdir()}
+    resume(tmp_path / "done")
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "done").iterdir()} == before
+
+
+class TestRefusals:
+    @pytest.fixture
+    def half(self, tmp_path: Path) -> Path:
+        """A run whose checkpoint is there and whose summary is not."""
+        out = tmp_path / "half"
+        run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
+        (out / "summary.json").unlink()
+        return out
+
+    def test_a_checkpoint_of_another_config(self, half: Path) -> None:
+        text = (half / "config.toml").read_text()
+        (half / "config.toml").write_text(text.replace("step_size = 0.1", "step_size = 0.2"))
+        before = (half / "checkpoint.safetensors").read_bytes()
+        with pytest.raises(InvalidInput, match=r"another config: step_size was 0\.1, config\.toml says 0\.2"):
+            resume(half)
+        assert (half / "checkpoint.safetensors").read_bytes() == before
+
+    def test_a_checkpoint_cut_off_or_of_another_kind(self, half: Path) -> None:
+        file = half / "checkpoint.safetensors"
+        whole = file.read_bytes()
+        for content in (whole[:5], whole[:500], whole[:-3], b"PK\x03\x04 not a checkpoint"):
+            file.write_bytes(content)
+            with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors: not a readable"):
+                resume(half)
+        from safetensors.torch import save_file
+
+        save_file({"x": torch.zeros(1)}, file)
+        with pytest.raises(InvalidInput, match="was not written by this version"):
+            resume(half)
+
+    def test_a_log_that_lost_rounds(self, half: Path) -> None:
+        (half / "rounds.jsonl").write_text("")
+        with pytest.raises(InvalidInput, match="has 0 rounds but the checkpoint has 12"):
+            resume(half)
+
+    def test_a_folder_in_use_is_not_touched(self, half: Path) -> None:
+        before = sorted(file.name for file in half.iterdir())
+        with pytest.raises(InvalidInput, match="already holds something"):
+            run(read_config(None, SMALL), half)
+        assert sorted(file.name for file in half.iterdir()) == before
+
+    def test_not_a_run(self, tmp_path: Path) -> None:
+        with pytest.raises(InvalidInput, match="no such run folder"):
+            resume(tmp_path / "nowhere")
+        with pytest.raises(InvalidInput, match=r"has no config\.toml"):
+            resume(tmp_path)
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
+    """A limit on file sizes stands in for the disk: the first write beyond it fails as on a full one."""
+    out = tmp_path / "full"
+    limited = subprocess.run(
+        [sys.executable, "-m", "ifca", "run", "--out", str(out), *settings("restarts=1", "baselines=[]")],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)),
+    )
+    assert limited.returncode == 1
+    assert limited.stderr.startswith("error: ")
+    assert "Traceback" not in limited.stderr
+    assert limited.stderr.count("\n") == 1
+    resume(out)
+    run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), tmp_path / "whole")
+    assert_same_result(tmp_path / "whole", out)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "x.safetensors"
+    save_tensors(file, {"a": torch.zeros(2)}, {"n": 1})
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_tensors(file, {"a": torch.ones(2)}, {"n": 2})
+    assert load_tensors(file)[1] == {"n": 1}
+    assert [f.name for f in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+def test_clients_csv_agrees_with_the_ledger(tmp_path: Path) -> None:
+    summary = run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), tmp_path / "run")
+    with (tmp_path / "run" / "clients.csv").open() as table:
+        rows = list(csv.DictReader(table))
+    assert sum(int(row["bytes_down"]) for row in rows) == summary["bytes_down"]
+    assert all(float(row["train_loss"]) == min(float(row[f"loss_{j}"]) for j in range(4)) for row in rows)
