@@ -95,6 +95,18 @@ class TestRefusals:
             as_factory(Own())
 
 
+def test_a_module_that_cannot_be_vectorised_names_the_loop() -> None:
+    class Moody(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = super().forward(x)
+            return y if y.sum() > 0 else -y
+
+    federation = Federation.from_arrays([np.eye(3)] * 2, [np.arange(3)] * 2)
+    with pytest.raises(InvalidInput, match=r'cannot be vectorised .*use engine "loop"'):
+        fit(Job(federation, Recipe(k=2, rounds=1), lambda: Moody(3, 3)))
+    fit(Job(federation, Recipe(k=2, rounds=1), lambda: Moody(3, 3), engine="loop"))
+
+
 def test_a_module_is_drawn_anew_and_left_as_it_was() -> None:
     module = mlp(3, 2)
     before = copy.deepcopy(module.state_dict())

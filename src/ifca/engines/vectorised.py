@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ifca.core.client import client_round, score
+from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, make_plan
 from ifca.core.server import fold, zero_sum
@@ -20,6 +22,17 @@ from ifca.engines.base import Replies, Scores
 from ifca.engines.memory import chunk_size, client_bytes
 
 DEFAULT_BUDGET = 2 * 2**30
+
+
+def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:
+    """torch.func.vmap, with advice where a model cannot be mapped."""
+    try:
+        return vmap(function, in_dims=dims)(*arguments)
+    except RuntimeError as reason:
+        if "vmap" not in str(reason):
+            raise
+        first = str(reason).split(". ")[0].splitlines()[0]
+        raise InvalidInput(f'model: it cannot be vectorised ({first}); use engine "loop"') from reason
 
 
 class VectorisedEngine:
@@ -72,10 +85,10 @@ class VectorisedEngine:
             for j in range(columns):
                 if own is None:
                     model = select(theta, j)
-                    one = vmap(lambda d, m=model: score(self.task, m, d))(data)
+                    one = _mapped(lambda d, m=model: score(self.task, m, d), 0, data)
                 else:
                     mine = select(theta, own[place].to(like.device))
-                    one = vmap(lambda m, d: score(self.task, m, d))(mine, data)
+                    one = _mapped(lambda m, d: score(self.task, m, d), 0, mine, data)
                 loss[place, j], correct[place, j] = one[0].cpu(), one[1].cpu()
         return Scores(loss, correct)
 
@@ -97,7 +110,7 @@ class VectorisedEngine:
 
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
-        reply: ClientReply = vmap(one, in_dims=dims)(data, (plan.identity, plan.steps), own)
+        reply: ClientReply = _mapped(one, dims, data, (plan.identity, plan.steps), own)
         weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
         fold(total, reply.identity, reply.update, weight)
         return reply

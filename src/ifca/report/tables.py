@@ -11,19 +11,24 @@ from ifca.report.read import RunFolder
 
 
 def comparison_table(run: RunFolder) -> Table:
-    """The algorithms side by side."""
-    table = Table(title="Algorithms side by side")
-    for head in ("algorithm", "models", "test accuracy\n(paper's rule)", "test accuracy\n(train rule)"):
-        table.add_column(head, justify="left" if head == "algorithm" else "right")
-    for head in ("test loss", "train loss", "clusters\nright", "MB down", "MB up", "seconds"):
+    """The algorithms side by side; accuracy by both rules, in regression the test loss instead."""
+    classifies = run.summary["test_accuracy"] is not None
+    table = Table(title="Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
+    table.add_column("algorithm")
+    rules = (
+        ("paper's\nrule", "train\nrule")
+        if classifies
+        else ("test loss,\npaper's rule", "test loss,\ntrain rule")
+    )
+    for head in ("models", *rules, "train\nloss", "clusters\nright %", "MB down", "MB up", "seconds"):
         table.add_column(head, justify="right")
+    kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
         table.add_row(
             NAMES[summary["algorithm"]],
             str(summary["k"]),
-            _percent(summary["test_accuracy"]),
-            _percent(summary["test_accuracy_train_rule"]),
-            _number(summary["test_loss"]),
+            show(summary[kind]),
+            show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
             _percent(summary["cluster_accuracy"]),
             f"{summary['bytes_down'] / 1e6:,.1f}",
@@ -37,7 +42,7 @@ def clusters_table(run: RunFolder) -> Table:
     """The recovered clusters, against the true ones where they are known."""
     true: dict[str, list[int]] = run.summary["true_clusters"] or {}
     table = Table(title="Recovered clusters" + (" against true ones (clients)" if true else ""))
-    for head in ("cluster", "clients", "test accuracy", "train loss"):
+    for head in ("cluster", "clients", "test\naccuracy %", "train\nloss"):
         table.add_column(head, justify="right")
     for name in true:
         table.add_column(f"true {name}", justify="right")
@@ -64,7 +69,7 @@ def restarts_table(run: RunFolder) -> Table:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f} %"
+    return "–" if value is None else f"{100 * value:.2f}"
 
 
 def _number(value: float | None) -> str:
