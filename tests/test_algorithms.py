@@ -57,6 +57,12 @@ def test_global_and_local_bytes() -> None:
     assert int(local.bytes_down.sum() + local.bytes_up.sum()) == 0
 
 
+def test_with_gradients_a_given_cluster_divides_by_its_own_members() -> None:
+    """Local: a client alone takes the whole step. Clients (1, 2), (1, -2), step 0.1, from theta = 1."""
+    job = scalar_job([(1.0, 2.0), (1.0, -2.0)], [1.0], Recipe(algorithm="local", rounds=1, option="gradient"))
+    assert fit(job).state.theta["fc1.weight"].flatten().tolist() == pytest.approx([1.2, 0.4])
+
+
 def test_stable_identities_save_bytes_and_change_no_model() -> None:
     plain = fit(regressions()[0])
     saving = fit(regressions(stable_after=3, recheck_every=10)[0])

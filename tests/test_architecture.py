@@ -15,7 +15,7 @@ ALLOWED = {
     "models": {"core", "models"},
     "engines": {"core", "data", "models", "engines"},
     "experiments": {"core", "data", "models", "engines", "experiments"},
-    "report": {"core", "data", "engines", "experiments", "report"},
+    "report": {"core", "report"},
     "estimator": {"core", "data", "models", "engines"},
 }
 CORE_LIBRARIES = {"torch", "numpy", "scipy", "sklearn"}

@@ -22,10 +22,13 @@ from ifca.core.types import ClusterState
 from ifca.models import linear, make_draw
 
 
-def state(identities: list[int], *, t: int = 0, unchanged: int = 0, checked: int = -1) -> ClusterState:
+def state(
+    identities: list[int], *, t: int = 0, unchanged: int = 0, checked: int = -1, changed: int = 0
+) -> ClusterState:
     none = torch.zeros(len(identities), dtype=torch.long)
     theta = {"w": torch.tensor([[0.0], [1.0]])}
-    return ClusterState(theta, t, torch.tensor(identities), unchanged, checked, none, none)
+    asked = torch.where(torch.tensor(identities) >= 0, checked, -1)
+    return ClusterState(theta, t, torch.tensor(identities), unchanged, checked, changed, asked, none, none)
 
 
 class TestIdentity:
@@ -40,6 +43,14 @@ class TestIdentity:
         assert known_identity(recipe, unstable, who).tolist() == [-1, -1, -1]
         assert known_identity(recipe, stable, who).tolist() == [0, 1, -1]  # a client never seen is sent all
         assert known_identity(Recipe(), stable, who).tolist() == [-1, -1, -1]  # the saving is off by default
+
+    def test_a_client_not_asked_since_the_last_change_is_asked_again(self) -> None:
+        """Client 0 judged the models in round 4, the last change was in round 5."""
+        recipe, before = Recipe(stable_after=2, recheck_every=9), state([0], t=8, unchanged=2, checked=4)
+        assert known_identity(recipe, replace(before, changed=4), torch.tensor([0])).tolist() == [0]
+        assert known_identity(recipe, replace(before, changed=5, checked=7), torch.tensor([0])).tolist() == [
+            -1
+        ]
 
     def test_recheck_after_r_rounds(self) -> None:
         recipe = Recipe(stable_after=2, recheck_every=3)

@@ -56,7 +56,7 @@ def test_padding_keeps_sizes_and_repeats_a_real_row() -> None:
         ({"x": X[:0], "y": Y[:0]}, "client bad: the client is empty"),
         ({"x": X[:3]}, "client bad: x has 3 samples but y has 6"),
         ({"x": X.reshape(6, 1, 2)}, "client bad: samples have x of shape"),
-        ({"x": X.astype(np.float32)}, "client bad: x, y are of type float32"),
+        ({"x": X.astype(np.uint8)}, "client bad: x, y are of type uint8"),
         ({"x": X[:, 0]}, "client bad: x must have a row per sample"),
         ({"x": np.array([["a", "b"]] * 6)}, "client bad: x must be numbers"),
         ({"y": Y / 2}, "client bad: x, y are of type float64, float64"),

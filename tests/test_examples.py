@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def test_ifca_by_hand_equals_the_library(option: Option) -> None:
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
 def test_examples_run(example: Path) -> None:
-    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300)
+    alone = {**os.environ, "OMP_NUM_THREADS": "1"}  # tests run side by side
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stderr
     assert done.stdout

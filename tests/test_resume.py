@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from ifca.core.errors import InvalidInput
+from ifca.data import rotated_digits
 from ifca.engines.checkpoint import load_tensors, save_tensors
 from ifca.experiments.config import read_config
 from ifca.experiments.run import resume, run
@@ -151,6 +152,11 @@ class TestRefusals:
 
         save_file({"x": torch.zeros(1)}, file)
         with pytest.raises(InvalidInput, match="was not written by this version"):
+            resume(half)
+
+    def test_data_that_changed(self, half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ifca.experiments.run.make_federation", lambda _config: rotated_digits(seed=99))
+        with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors: is of other data"):
             resume(half)
 
     def test_a_log_that_lost_rounds(self, half: Path) -> None:

@@ -24,7 +24,7 @@ from ifca.report.progress import watching
 from ifca.report.read import read_run
 from ifca.report.tables import clusters_table, comparison_table, restarts_table
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[
@@ -143,6 +143,9 @@ def _show(console: Console, folder: Path) -> None:
         if summary["live_clusters"] < summary["k"]:
             console.print(f"Only {summary['live_clusters']} of {summary['k']} clusters have clients.")
     console.print(comparison_table(finished))
+    for name, baseline in summary.get("baselines", {}).items():
+        if "error" in baseline:
+            console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False)
     for figure in write_figures(finished):
         console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
     console.print(f"run folder: {folder}", soft_wrap=True, highlight=False)

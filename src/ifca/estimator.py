@@ -35,9 +35,9 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
     The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
-    MLP for classification, linear for regression), loss (per sample), engine, device, memory_budget (MiB),
-    warm_start (k models), clusterer (k, seed -> scikit-learn clusterer, for one-shot), on_round (a function
-    of state and record, called after every round).
+    MLP for classification, linear for regression), loss (per sample), precision, engine, device,
+    memory_budget (MiB), warm_start (k models), clusterer (k, seed -> scikit-learn clusterer, for one-shot),
+    on_round (a function of state and record, called after every round).
 
     After fit: models_ (name -> [k, ...]), labels_ [m], history_ (a record per round), train_loss_,
     restarts_ (training loss of each restart), fitted_ (everything else).
@@ -71,6 +71,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         erm_step_size: float | None = None,
         evaluate_every: int = 1,
         seed: int = 0,
+        precision: Literal["float32", "float64"] = "float32",
         engine: EngineName = "vectorised",
         device: str = "auto",
         memory_budget: int = 2048,
@@ -116,9 +117,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         if fitted.job.recipe.algorithm == "local":
             raise InvalidInput("local models belong to one client each; a new client has none")
         federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
-        if federation.input_shape != fitted.job.federation.input_shape:
-            expected = fitted.job.federation.input_shape
-            raise InvalidInput(f"x: samples have shape {federation.input_shape}, training had {expected}")
+        fitted.job.federation.check_alike(federation)
         scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
         return scores.loss[0].numpy()
 
@@ -135,6 +134,11 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         like = next(iter(model.values()))
         with torch.no_grad():
             inputs = features(torch.as_tensor(x, device=like.device), like.dtype)
+            if inputs.shape[1:] != fitted.job.federation.input_shape:
+                expected = fitted.job.federation.input_shape
+                raise InvalidInput(
+                    f"x: samples have shape {tuple(inputs.shape[1:])}, training had {expected}"
+                )
             output: Tensor = fitted.job.task.output(model, inputs)
         if fitted.job.federation.classes is not None:
             return output.argmax(-1).cpu().numpy()
@@ -158,6 +162,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
             loss=self.loss,
             engine=self.engine,
             device=choose_device(self.device),
+            dtype=getattr(torch, self.precision),
             budget=self.memory_budget * 2**20,
             warm_start=self.warm_start,
             clusterer=self.clusterer,

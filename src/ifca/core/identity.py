@@ -1,4 +1,4 @@
-"""Which cluster is a client (line 6), and when the server may stop asking (Section 3.3 of the paper)."""
+"""Which cluster is a client (line 6), and when the server may stop asking (the communication saving)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ def one_hot(j: Tensor, k: int) -> Tensor:
 def known_identity(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     """For each participant the one model it is sent (line 3), or -1: it is sent all k.
 
-    Once identities are stable a client is sent its own model only, but for re-check rounds and for
-    clients never seen. Algorithms with given identities never send more than one model.
+    Once identities are stable a client is sent its own model only, but for re-check rounds, for clients
+    never seen, and for those that have not judged the models since an identity last changed. Algorithms
+    with given identities never send more than one model.
     """
-    if recipe.estimates_identity and not _own_model_is_enough(recipe, state):
+    if not recipe.estimates_identity:
+        return state.identity[who]
+    if not _own_model_is_enough(recipe, state):
         return torch.full_like(who, -1)
-    return state.identity[who]
+    return torch.where(state.asked[who] >= state.changed, state.identity[who], -1)
 
 
 def _own_model_is_enough(recipe: Recipe, state: ClusterState) -> bool:

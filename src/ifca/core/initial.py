@@ -16,7 +16,7 @@ Draw = Callable[[torch.Generator], Params]
 
 
 def random_models(draw: Draw, k: int, seed: int, restart: int, shared: frozenset[str]) -> Params:
-    """K independent draws; shared coordinates are those of the first."""
+    """As many independent draws as clusters; shared coordinates are those of the first."""
     models = [draw(generator(seed, "initial", restart, j)) for j in range(k)]
     theta = {name: torch.stack([model[name] for model in models]) for name in models[0]}
     return with_shared(theta, shared)

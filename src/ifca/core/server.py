@@ -29,18 +29,24 @@ def fold(replies: ClusterSum, identity: Tensor, update: Params, weight: Tensor) 
     return replies
 
 
-def gradient_averaging(theta: Params, replies: ClusterSum, step: float, shared: frozenset[str]) -> Params:
+def gradient_averaging(
+    theta: Params, replies: ClusterSum, step: float, shared: frozenset[str], *, apart: bool = False
+) -> Params:
     """Option I: theta_j <- theta_j - gamma/m sum over i of s_ij g_i, m the number of participants.
 
-    A shared coordinate takes the gradients of all participants.
+    A shared coordinate takes the gradients of all participants. apart: each cluster is a federation of its
+    own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants.
     """
     m = replies.weight.sum()
 
     def descend(name: str, value: Tensor) -> Tensor:
         total = replies.total[name]
+        count = m
         if name in shared:
             total = total.sum(0, keepdim=True).expand_as(total)
-        return (value.double() - step / m * total).to(value.dtype)
+        elif apart:
+            count = replies.weight.clamp(min=1e-300).reshape(-1, *[1] * (value.dim() - 1))
+        return (value.double() - step / count * total).to(value.dtype)
 
     return {name: descend(name, value) for name, value in theta.items()}
 

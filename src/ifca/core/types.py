@@ -66,7 +66,9 @@ class ClusterState:
     round: int  # t, rounds done so far
     identity: Tensor  # [m] last known identity of each client, -1: never seen
     unchanged: int  # rounds since a participant's identity last changed
-    checked: int  # the last round in which all k models were sent
+    checked: int  # the last round in which all participants were sent all k models, -1: none yet
+    changed: int  # the last round in which an identity changed
+    asked: Tensor  # [m] the last round in which each client judged all k models, -1: never
     bytes_down: Tensor  # [m] so far, by client
     bytes_up: Tensor  # [m]
 

@@ -93,7 +93,8 @@ def _same_kind(parts: list[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]) -> No
                 f"{where}: samples have x of shape {shapes}, "
                 f"but {first} has {x0.shape[1:]} and {y0.shape[1:]}"
             )
-        if x.dtype != x0.dtype or y.dtype.kind != y0.dtype.kind:
+        pixels = (x.dtype == np.uint8) != (x0.dtype == np.uint8)  # bytes are scaled, other numbers are not
+        if pixels or y.dtype.kind != y0.dtype.kind:
             raise InvalidInput(
                 f"{where}: x, y are of type {x.dtype}, {y.dtype}, but {first} has {x0.dtype}, {y0.dtype}"
             )

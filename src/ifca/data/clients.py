@@ -38,12 +38,12 @@ class Clients:
     true_cluster: NDArray[np.int64] | None = None  # [m]
 
     def __len__(self) -> int:
-        """M."""
+        """Number of clients, m."""
         return len(self.ids)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """N of each client: [m]."""
+        """Samples of each client, n: [m]."""
         return np.diff(self.offsets)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,25 @@ class Federation:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return tuple(self.train.x.shape[1:])
+
+    def check_alike(self, other: Federation) -> None:
+        """Refuse data that a model of this federation cannot judge."""
+        if other.input_shape != self.input_shape:
+            raise InvalidInput(f"x: samples have shape {other.input_shape}, training had {self.input_shape}")
+        if (other.classes is None) != (self.classes is None):
+            kind = "floats (regression)" if self.classes is None else "class numbers"
+            raise InvalidInput(f"y: must be {kind}, as in training")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all data, to notice that it changed between two parts of a run."""
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.train, self.test):
+            if part is not None:
+                digest.update("\n".join(part.ids).encode())
+                for values in (part.x.numpy(), part.y.numpy(), part.offsets):
+                    digest.update(np.ascontiguousarray(values).data)
+        return digest.hexdigest()
 
     @property
     def outputs(self) -> int:

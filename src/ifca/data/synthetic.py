@@ -25,7 +25,7 @@ def mixture_of_regressions(
     test_samples: int = 0,
     seed: int = 0,
 ) -> tuple[Federation, Tensor]:
-    """X ~ N(0, I_d), y = <x, theta*_j> + eps, eps ~ N(0, noise^2); clusters of equal size (rounded).
+    """Draw x ~ N(0, I_d), y = <x, theta*_j> + eps, eps ~ N(0, noise^2); clusters of equal size (rounded).
 
     theta*_j is drawn from Bernoulli(0.5) per coordinate. norm "scaled" multiplies it by separation (R of
     the figures, as in the authors' code), "unit" rescales it to norm R (as in the paper's text): D1.

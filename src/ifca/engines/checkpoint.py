@@ -16,6 +16,8 @@ from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState, Params
 
 FORMAT = "ifca-1"
+PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
+COUNTS = ("round", "unchanged", "checked", "changed")
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -60,8 +62,8 @@ def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
 def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
     """Write a checkpoint; header: what must be the same when the run goes on."""
     tensors = {f"theta.{name}": value for name, value in state.theta.items()}
-    tensors |= {"identity": state.identity, "bytes_down": state.bytes_down, "bytes_up": state.bytes_up}
-    counts = {"round": state.round, "unchanged": state.unchanged, "checked": state.checked}
+    tensors |= {name: getattr(state, name) for name in PER_CLIENT}
+    counts = {name: getattr(state, name) for name in COUNTS}
     save_tensors(file, tensors, {"state": counts, **header})
 
 
@@ -70,10 +72,4 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     tensors, header = load_tensors(file)
     check(header)
     theta = {n.removeprefix("theta."): v.to(device) for n, v in tensors.items() if n.startswith("theta.")}
-    return ClusterState(
-        theta=theta,
-        identity=tensors["identity"],
-        bytes_down=tensors["bytes_down"],
-        bytes_up=tensors["bytes_up"],
-        **header["state"],
-    )
+    return ClusterState(theta=theta, **{name: tensors[name] for name in PER_CLIENT}, **header["state"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -50,13 +51,20 @@ def fit(
     """Train from the start, or go on from a state; then let every client choose once more."""
     history: list[Record] = []
 
+    began = time.perf_counter()
+    engine = job.make_engine()
+    first = resume or start(job, restart)
+    preparation = 0.0 if resume else time.perf_counter() - began
+
     def told(state: ClusterState, record: Record) -> None:
+        record["restart"] = restart
+        if not history:  # one-shot clusters before its first round
+            record["seconds"] = round(record["seconds"] + preparation, 4)
         history.append(record)
         if on_round is not None:
             on_round(state, record)
 
-    engine = job.make_engine()
-    state = train(job, engine, resume or start(job, restart), told)
+    state = train(job, engine, first, told)
     labels, scores = final_identities(job, engine, state)
     return Fitted(job, restart, state, labels, scores, evaluate(engine, job, state.theta, labels), history)
 
@@ -71,7 +79,17 @@ def start(job: Job, restart: int = 0) -> ClusterState:
         up += sent
     theta = {name: value.to(job.device) for name, value in initial_models(job, restart).items()}
     none = torch.zeros(m, dtype=torch.long)
-    return ClusterState(theta, 0, known, unchanged=0, checked=-1, bytes_down=none, bytes_up=up)
+    return ClusterState(
+        theta=theta,
+        round=0,
+        identity=known,
+        unchanged=0,
+        checked=-1,
+        changed=0,
+        asked=none - 1,
+        bytes_down=none,
+        bytes_up=up,
+    )
 
 
 def initial_models(job: Job, restart: int) -> Params:
@@ -96,11 +114,12 @@ def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
         state = train(alone, engine, first, lambda _state, _record: None)
     except Diverged as reason:
         raise Diverged(f"{advice} ({reason})") from reason
-    gain = engine.score(first.theta, clients, first.identity).loss
-    gain = (gain - engine.score(state.theta, clients, state.identity).loss)[:, 0]
-    if not bool((gain >= 0).all()):
-        worst = clients.ids[int(gain.nan_to_num(nan=-torch.inf).argmin())]
-        raise Diverged(f"{advice} (local training made the loss of client {worst} higher)")
+    before = float(engine.score(first.theta, clients, first.identity).loss.mean())
+    after = float(engine.score(state.theta, clients, state.identity).loss.mean())
+    if not after <= before:
+        raise Diverged(
+            f"{advice} (local training took the clients' mean loss from {before:.3g} to {after:.3g})"
+        )
     sent = Wire.of(state.theta, frozenset()).clustered
     return cluster_models(state.theta, job.make_clusterer(), job.recipe.k), sent
 
@@ -115,5 +134,5 @@ def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Ten
         scores = engine.score(state.theta, clients)
         labels = identity(scores.loss) if job.recipe.estimates_identity else state.identity
         own = scores.loss.gather(1, labels[:, None])[:, 0]
-    check_finite(job.recipe, clients, state.round, torch.arange(len(clients)), own)
+    check_finite(job.recipe, clients, "after the last round", torch.arange(len(clients)), own)
     return labels, scores

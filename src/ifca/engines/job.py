@@ -98,15 +98,14 @@ class Job:
         authors' code classification clusters logistic regressions on the raw features; regression clusters
         the model itself.
         """
-        recipe = replace(
-            self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=(), l2_layers=()
-        )
+        recipe = replace(self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
         recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size)
         classes = self.federation.classes
         if classes is None or self.loss is not None:
-            return replace(self, recipe=recipe)
+            return replace(self, recipe=recipe, warm_start=None)
         inputs = int(torch.Size(self.federation.input_shape).numel())
+        recipe = replace(recipe, l2=0.0 if recipe.l2_layers else recipe.l2, l2_layers=())
         return replace(self, recipe=recipe, warm_start=None, model=lambda: logistic(inputs, classes))
 
 

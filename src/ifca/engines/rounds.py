@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,7 +36,7 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         who = participants(job.recipe, t, job.federation.train.keys)  # M_t
         known = known_identity(job.recipe, state, who)
         replies = engine.train(state.theta, who, known, t)
-        check_finite(job.recipe, job.federation.train, t, who, replies.loss)
+        check_finite(job.recipe, job.federation.train, f"in round {t}", who, replies.loss)
         state = next_state(job, state, who, known, replies)
         for name, value in state.theta.items():
             _check_number(job.recipe, t, f"parameter {name}", float(value.abs().max()))
@@ -58,7 +57,13 @@ def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replie
     """The center machine's part of a round: average, remember identities, count bytes."""
     recipe = job.recipe
     if recipe.option == "gradient":
-        theta = gradient_averaging(state.theta, replies.total, recipe.step(state.round), job.shared)
+        theta = gradient_averaging(
+            state.theta,
+            replies.total,
+            recipe.step(state.round),
+            job.shared,
+            apart=not recipe.estimates_identity,
+        )
     else:
         theta = model_averaging(state.theta, replies.total, job.shared)
     identity, down, up = state.identity.clone(), state.bytes_down.clone(), state.bytes_up.clone()
@@ -68,12 +73,17 @@ def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replie
         down[who] += wire.down(known >= 0)
         up[who] += wire.up(known >= 0)
     asked = known < 0
+    last_asked = state.asked.clone()
+    last_asked[who[asked]] = state.round
+    unchanged = rounds_unchanged(state, who, asked, replies.identity)
     return ClusterState(
         theta=theta,
         round=state.round + 1,
         identity=identity,
-        unchanged=rounds_unchanged(state, who, asked, replies.identity),
+        unchanged=unchanged,
         checked=state.round if bool(asked.all()) else state.checked,
+        changed=state.round if unchanged == 0 else state.changed,
+        asked=last_asked,
         bytes_down=down,
         bytes_up=up,
     )
@@ -105,13 +115,13 @@ def describe(job: Job, t: int, state: ClusterState, who: Tensor, known: Tensor, 
     return record
 
 
-def check_finite(recipe: Recipe, clients: Clients, t: int, who: Tensor, loss: Tensor) -> None:
+def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss: Tensor) -> None:
     """Stop at the first loss that is not a number, with advice."""
     bad = torch.nonzero(~torch.isfinite(loss))[:, 0]
     if len(bad):
         name = clients.ids[int(who[bad[0]])]
         raise Diverged(
-            f"training diverged: in round {t} the loss of client {name} is {float(loss[bad[0]])} "
+            f"training diverged: {when} the loss of client {name} is {float(loss[bad[0]])} "
             f"({len(bad)} of {len(who)} clients); try a smaller step_size than {recipe.step_size}, "
             f"or check the scale of the data (largest |x| is {_largest(clients):.3g})"
         )
@@ -126,7 +136,9 @@ def _check_number(recipe: Recipe, t: int, what: str, value: float | None) -> Non
 
 
 def _largest(clients: Clients) -> float:
-    return float(np.abs(clients.x.numpy()).max())
+    if clients.x.dtype == torch.uint8:
+        return float(clients.x.max()) / 255
+    return float(clients.x.abs().max())
 
 
 def _evaluation_is_due(recipe: Recipe, done: int) -> bool:

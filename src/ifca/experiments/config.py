@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,6 +143,15 @@ def write_config(config: Config) -> str:
     content = config_dict(config)
     unset = [name for name, value in content.items() if value is None]
     return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(_without_none(content))
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Folders named from where the command is given, so that a run can be resumed from anywhere."""
+    if isinstance(config.data, FolderData):
+        config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
+    if config.warm_start is not None:
+        config = replace(config, warm_start=str(Path(config.warm_start).resolve()))
+    return config
 
 
 def config_dict(config: Config) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, p
     """Train one start of a job inside a folder, from its checkpoint where there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / CHECKPOINT
-    header = {"config": _deciding(config), "restart": restart}
+    header = {"config": _deciding(config), "restart": restart, "data": job.federation.fingerprint}
     state = None
     if file.exists():
         state = load_state(file, job.device, lambda found: _same_run(file, found, header))
@@ -89,6 +89,8 @@ def _deciding(config: Config) -> dict[str, Any]:
 def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
     if found.get("restart") != expected["restart"]:
         raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
+    if found.get("data") != expected["data"]:
+        raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
     was, now = found.get("config", {}), expected["config"]
     for name in sorted(set(was) | set(now)):
         if was.get(name) != now.get(name):

@@ -14,7 +14,7 @@ from ifca.data import Federation
 from ifca.engines import Fitted, Job
 from ifca.engines.checkpoint import write_atomically
 from ifca.experiments.build import make_federation, make_job
-from ifca.experiments.config import Config
+from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.directory import new_directory, open_directory, train_in
 from ifca.experiments.progress import Progress, Silent
 from ifca.experiments.results import SUMMARY, restart_report, write_results
@@ -24,19 +24,21 @@ Summary = dict[str, Any]
 
 def run(config: Config, out: Path, progress: Progress | None = None) -> Summary:
     """Train a new run in an unused folder."""
-    make_job(config)  # refuse what cannot run before a folder is made
+    config = with_absolute_paths(config)
+    federation = make_federation(config)
+    make_job(config, federation)  # refuse what cannot run before a folder is made
     new_directory(config, out)
-    return go_on(config, out, progress or Silent())
+    return go_on(config, federation, out, progress or Silent())
 
 
 def resume(out: Path, progress: Progress | None = None) -> Summary:
     """Go on with a run that was interrupted; a finished one is left as it is."""
-    return go_on(open_directory(out), out, progress or Silent())
+    config = open_directory(out)
+    return go_on(config, make_federation(config), out, progress or Silent())
 
 
-def go_on(config: Config, out: Path, progress: Progress) -> Summary:
+def go_on(config: Config, federation: Federation, out: Path, progress: Progress) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
-    federation = make_federation(config)
     summary = _one_algorithm(config, federation, out, progress)
     others = {}
     for algorithm in config.baselines:
@@ -45,8 +47,11 @@ def go_on(config: Config, out: Path, progress: Progress) -> Summary:
             folder = out / "baselines" / algorithm
             if not folder.exists():
                 new_directory(baseline, folder)
-            others[algorithm] = _one_algorithm(baseline, federation, folder, progress)
-    if others:
+            try:
+                others[algorithm] = _one_algorithm(baseline, federation, folder, progress)
+            except Diverged as failure:  # the others are worth reporting all the same
+                others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
+    if others and summary.get("baselines") != others:
         summary["baselines"] = others
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary

@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from ifca.experiments.progress import Progress as Watcher
-
 LINES_PER_STAGE = 4
 
 
@@ -67,7 +65,7 @@ class Lines:
 
 
 @contextmanager
-def watching(console: Console, *, plain: bool) -> Iterator[Watcher]:
+def watching(console: Console, *, plain: bool) -> Iterator[Bars | Lines]:
     """Someone who watches a run."""
     if plain:
         yield Lines(console)

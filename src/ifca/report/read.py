@@ -43,5 +43,6 @@ def read_run(path: Path) -> RunFolder:
     rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
     with (path / "clients.csv").open(newline="") as table:
         clients = list(csv.DictReader(table))
-    others = {name: read_run(path / "baselines" / name) for name in summary.get("baselines", {})}
+    done = [name for name, one in summary.get("baselines", {}).items() if "error" not in one]
+    others = {name: read_run(path / "baselines" / name) for name in done}
     return RunFolder(path, summary, rounds, clients, others)

@@ -20,7 +20,7 @@ def comparison_table(run: RunFolder) -> Table:
         if classifies
         else ("test loss,\npaper's rule", "test loss,\ntrain rule")
     )
-    for head in ("models", *rules, "train\nloss", "clusters\nright %", "MB down", "MB up", "seconds"):
+    for head in ("models", *rules, "train\nloss", "clusters\nright %", "bytes\ndown", "bytes\nup", "seconds"):
         table.add_column(head, justify="right")
     kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
@@ -31,8 +31,8 @@ def comparison_table(run: RunFolder) -> Table:
             show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
             _percent(summary["cluster_accuracy"]),
-            f"{summary['bytes_down'] / 1e6:,.1f}",
-            f"{summary['bytes_up'] / 1e6:,.1f}",
+            _bytes(summary["bytes_down"]),
+            _bytes(summary["bytes_up"]),
             f"{summary['seconds']:.1f}",
         )
     return table
@@ -74,3 +74,12 @@ def _percent(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
