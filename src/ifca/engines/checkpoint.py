@@ -72,4 +72,5 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     tensors, header = load_tensors(file)
     check(header)
     theta = {n.removeprefix("theta."): v.to(device) for n, v in tensors.items() if n.startswith("theta.")}
-    return ClusterState(theta=theta, **{name: tensors[name] for name in PER_CLIENT}, **header["state"])
+    fields: dict[str, Any] = {**header["state"], **{name: tensors[name] for name in PER_CLIENT}}
+    return ClusterState(theta=theta, **fields)
