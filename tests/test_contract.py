@@ -16,6 +16,7 @@ from ifca.core.types import ClusterSum, Params
 from ifca.data import Clients, Federation
 from ifca.engines import Fitted, Job, fit
 from ifca.engines.base import Engine
+from ifca.engines.fast import FastEngine, applies
 from ifca.engines.fit import start
 from ifca.engines.loop import LoopEngine
 from ifca.engines.vectorised import VectorisedEngine
@@ -67,25 +68,31 @@ def same_bits(a: Params, b: Params) -> bool:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_engines_agree(name: str, unequal: Federation) -> None:
+    """The loop, the vectorised engine, and its fast path switched off."""
     job = make_job(unequal, recipe_of(name))
-    assert_same(fit(replace(job, engine="loop")), fit(replace(job, engine="vectorised")))
+    oracle = fit(replace(job, engine="loop"))
+    assert_same(oracle, fit(replace(job, engine="vectorised")))
+    assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)))
 
 
 @pytest.mark.parametrize("name", ["ifca", "ifca-epochs", "ifca-stable", "ifca-resample", "local"])
 def test_every_chunk_size_gives_the_same(name: str, unequal: Federation) -> None:
     job = make_job(unequal, recipe_of(name))
-    oracle = job.make_engine()
+    oracle = LoopEngine(job.task, job.recipe, unequal.train)
     state = start(job)
     who = torch.arange(len(unequal.train))
     known = state.identity if job.recipe.algorithm == "local" else torch.full_like(who, -1)
     expected = oracle.train(state.theta, who, known, 0)
     for chunk in range(1, len(who) + 1):
-        engine = VectorisedEngine(job.task, job.recipe, unequal.train, chunk=chunk)
-        replies = engine.train(state.theta, who, known, 0)
-        assert torch.equal(replies.identity, expected.identity)
-        torch.testing.assert_close(replies.loss, expected.loss)
-        for key, value in expected.total.total.items():
-            torch.testing.assert_close(replies.total.total[key], value)
+        kinds: list[type[VectorisedEngine | FastEngine]]
+        kinds = [VectorisedEngine, FastEngine] if applies(job.task, job.recipe) else [VectorisedEngine]
+        for kind in kinds:
+            engine = kind(job.task, job.recipe, unequal.train, chunk=chunk)
+            replies = engine.train(state.theta, who, known, 0)
+            assert torch.equal(replies.identity, expected.identity)
+            torch.testing.assert_close(replies.loss, expected.loss)
+            for key, value in expected.total.total.items():
+                torch.testing.assert_close(replies.total.total[key], value)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -225,5 +232,6 @@ def test_scores_of_both_engines_agree(unequal: Federation) -> None:
 
     loop = LoopEngine(job.task, job.recipe, unequal.train)
     for chunk in (1, 2, 7):
-        vectorised = VectorisedEngine(job.task, job.recipe, unequal.train, chunk=chunk)
-        torch.testing.assert_close(scores(vectorised, unequal.test), scores(loop, unequal.test))
+        for kind in (VectorisedEngine, FastEngine):
+            vectorised = kind(job.task, job.recipe, unequal.train, chunk=chunk)
+            torch.testing.assert_close(scores(vectorised, unequal.test), scores(loop, unequal.test))

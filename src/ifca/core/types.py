@@ -24,6 +24,18 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FirstLayer:
+    """A model that begins with a linear layer, z = W x + b: what exact fast paths need to know of it."""
+
+    weight: str  # [h, d]
+    bias: str | None  # [h]
+    rest: Callable[[Params, Tensor], Tensor]
+    """theta (of the layers after the first), z [n, h] -> outputs."""
+    dense: tuple[tuple[str, str], ...] | None
+    """(weight, bias) of the layers after the first where they are ReLU and Linear in turn; else None."""
+
+
+@dataclass(frozen=True)
 class Task:
     """What is learned: a model as a function of its parameters, and its loss f(theta; z)."""
 
@@ -35,6 +47,10 @@ class Task:
     """outputs, y -> 1 where the prediction is right [n]; None for regression."""
     penalty: Callable[[Params], Tensor] | None = None
     """Regulariser of the local objective; never part of the loss that decides an identity."""
+    first: FirstLayer | None = None
+    """Where the model begins with a linear layer."""
+    classifies: bool = False
+    """Whether the loss is the plain cross-entropy."""
 
 
 class ClientReply(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,14 +58,32 @@ class Clients:
         x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
         return Data(x, y, torch.ones(len(x), device=device, dtype=dtype))
 
-    def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
-        """The samples of some clients side by side: [c, longest, ...]; padding repeats the first row."""
+    def arrays(self, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The samples x, y of client i as they were given."""
+        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
+        return self.x[rows].cpu().numpy(), self.y[rows].cpu().numpy()
+
+    def side_by_side(self, who: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
+        """Some clients' x and y [c, longest, ...] as they are stored, and which rows are theirs [c, longest].
+
+        Padding repeats a client's first row. Neighbours of one size are not copied.
+        """
         sizes, start = self.sizes[who], self.offsets[who]
-        position = np.arange(sizes.max())
-        present = position < sizes[:, None]
-        rows = torch.from_numpy(np.where(present, start[:, None] + position, start[:, None]))
-        x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
-        return Data(x, y, torch.from_numpy(present).to(device, dtype))
+        n = int(sizes.max())
+        if sizes.min() == n and (np.diff(start) == n).all():
+            rows = slice(int(start[0]), int(start[-1]) + n)
+            x, y = (part[rows].view(len(who), n, *part.shape[1:]) for part in (self.x, self.y))
+            return x, y, torch.ones(len(who), n, dtype=torch.bool)
+        present = np.arange(n) < sizes[:, None]
+        index = torch.from_numpy(np.where(present, start[:, None] + np.arange(n), start[:, None]))
+        index = index.to(self.x.device)
+        return self.x[index], self.y[index], torch.from_numpy(present)
+
+    def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
+        """The samples of some clients side by side, ready to use: [c, longest, ...]."""
+        x, y, present = self.side_by_side(who)
+        x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
+        return Data(x, y, present.to(device, dtype))
 
     def subset(self, who: Sequence[int]) -> Clients:
         """Some of the clients, in the given order."""

@@ -20,8 +20,10 @@ from ifca.core.server import shared_names
 from ifca.core.types import Params, Task
 from ifca.data import Federation
 from ifca.engines.base import Engine
+from ifca.engines.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
-from ifca.engines.vectorised import DEFAULT_BUDGET, VectorisedEngine
+from ifca.engines.memory import DEFAULT_BUDGET
+from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, make_draw, make_task
 
@@ -41,6 +43,7 @@ class Job:
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
     budget: int = DEFAULT_BUDGET  # bytes
+    fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
     warm_start: Params | None = None
     clusterer: Callable[[int, int], Clusterer] | None = None  # k, seed -> clusterer; None: k-means
 
@@ -82,6 +85,8 @@ class Job:
         """The engine, holding the training clients."""
         if self.engine == "loop":
             return LoopEngine(self.task, self.recipe, self.federation.train)
+        if self.fast_path and applies(self.task, self.recipe):
+            return FastEngine(self.task, self.recipe, self.federation.train, budget=self.budget)
         return VectorisedEngine(self.task, self.recipe, self.federation.train, budget=self.budget)
 
     def make_clusterer(self) -> Clusterer:

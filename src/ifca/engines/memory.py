@@ -8,6 +8,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.types import Data, Params, Task, select
 
+DEFAULT_BUDGET = 2 * 2**30  # bytes
 MODEL_COPIES = 5  # the model before and after a step, its gradient, and the double-precision sum
 ACTIVATION_COPIES = 3  # what forward keeps, and backward's gradients of it
 

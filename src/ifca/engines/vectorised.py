@@ -19,9 +19,7 @@ from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
-from ifca.engines.memory import chunk_size, client_bytes
-
-DEFAULT_BUDGET = 2 * 2**30
+from ifca.engines.memory import DEFAULT_BUDGET, chunk_size, client_bytes
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:

@@ -15,6 +15,7 @@ from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
 from ifca.core.server import shared_names
 from ifca.core.types import Params, Task
+from ifca.models.first_layer import first_layer
 
 Factory = Callable[[], nn.Module]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -97,6 +98,8 @@ def make_task(
         loss or (squared_error if regression else cross_entropy),
         None if regression else accurate,
         penalty if recipe.l2 else None,
+        first_layer(module),
+        classifies=loss is None and not regression,
     )
 
 
