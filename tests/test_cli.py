@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +160,37 @@ def test_own_folder_and_own_model(tmp_path: Path) -> None:
     assert summary["cluster_accuracy"] is None
     assert set(summary["baselines"]) == {"global", "local", "oneshot"}
     assert summary["baselines"]["global"]["test_loss"] > 1
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ifca", "run", "--out", "out", *small("rounds=5000")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=ENVIRONMENT
+    )
+    for _ in range(6000):
+        if list(tmp_path.rglob("checkpoint.safetensors")):
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors == "error: interrupted; 'ifca resume' goes on from the last checkpoint\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "complaint"),
+    [
+        ("def make(): raise KeyError('oops')", "mine:make failed (KeyError: 'oops')"),
+        ("def make(x): return x", "mine:make failed (TypeError"),
+        ("def make() return 3", "cannot import mine:make (SyntaxError"),
+        ("make = 3", "a function that makes one, got 3"),
+        ("def make(): return 3", "a torch.nn.Module is needed, got int"),
+    ],
+)
+def test_own_models_that_fail(code: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(code)
+    assert_refused(ifca("run", "--set", "model.name='mine:make'", cwd=tmp_path), complaint)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_help_and_version(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ def test_padding_keeps_sizes_and_repeats_a_real_row() -> None:
         ({"x_test": X}, "client bad, test part: x and y must both be given"),
         ({"cluster": None}, "not for client bad"),
         ({"id": "good"}, "client ids must differ, but good stands twice"),
+        ({"id": "a\nb"}, "line breaks or control characters"),
+        ({"cluster": 1.5}, "client bad: cluster must be a whole number"),
+        ({"x": [[1.0], [2.0, 3.0]]}, "client bad: x must be an array of numbers"),
+        ({"x": X[:, :0]}, "client bad: x must have a row per sample"),
     ],
 )
 def test_bad_clients_are_named(change: dict[str, Any], complaint: str) -> None:
@@ -77,6 +81,17 @@ def test_nobody_is_not_a_federation() -> None:
         Federation.from_clients([])
     with pytest.raises(InvalidInput, match="y has 1 entries but x has 2 clients"):
         Federation.from_arrays([X, X], [Y])
+
+
+def test_absurd_labels_must_be_meant() -> None:
+    with pytest.raises(InvalidInput, match="label 1000000000000 in row 1; if that is right, give classes"):
+        Federation.from_arrays([X[:2]], [np.array([0, 10**12])])
+
+
+def test_tensors_and_odd_types_are_read() -> None:
+    x = torch.ones(3, 2, requires_grad=True)
+    odd = Federation.from_arrays([x, x.bfloat16(), np.ones((3, 2), np.longdouble)], [Y[:3]] * 3)
+    assert set(odd.train.x.flatten().tolist()) == {1.0}
 
 
 class TestFiles:
@@ -108,6 +123,12 @@ class TestFiles:
 
     def test_pickles_are_never_opened(self, file: Path) -> None:
         np.savez(file, x=np.array([{"a": 1}], dtype=object), y=Y)
+        with pytest.raises(InvalidInput, match=r"phone\.npz: not a readable"):
+            read_client(file)
+
+    def test_a_bare_array_is_not_a_client(self, file: Path) -> None:
+        with file.open("wb") as raw:
+            np.save(raw, X)
         with pytest.raises(InvalidInput, match=r"phone\.npz: not a readable"):
             read_client(file)
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
 from torch import nn
@@ -93,3 +94,68 @@ def test_diverged_restarts_are_reported_and_outlived() -> None:
     federation, _ = mixture_of_regressions(clients=6, samples=20, dimension=5)
     with pytest.raises(Diverged):
         IFCA(2, step_size=50.0, restarts=2).fit(federation)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("option", "gradients"), ("engine", "foo"), ("initial", "zeros"), ("algorithm", "IFCA")],
+        *[("rounds", 2.5), ("weighted", "no"), ("k", 2.0), ("k", True), ("k", None), ("step_size", "0.1")],
+        *[("shared", ["fc1"]), ("model", 3), ("model", lambda: 3)],
+    ],
+)
+def test_typos_and_wrong_types_do_not_pass(field: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=field):
+        IFCA(**{"k": 2, field: value}).fit(groups((9, 9)))  # type: ignore[arg-type]
+
+
+class TestModels:
+    federation = groups((9, 9))
+
+    def fit(self, model: object, **options: object) -> None:
+        IFCA(k=2, rounds=2, model=model, **options).fit(self.federation)  # type: ignore[arg-type]
+
+    def test_a_loss_must_be_per_sample(self) -> None:
+        with pytest.raises(InvalidInput, match="loss: must give one number per sample"):
+            self.fit(None, loss=lambda output, y: torch.nn.functional.cross_entropy(output, y))
+
+    def test_outputs_are_checked_before_training(self) -> None:
+        with pytest.raises(InvalidInput, match=r"outputs of shape \(2,\) for 3 classes"):
+            self.fit(nn.Linear(6, 2))
+        with pytest.raises(InvalidInput, match=r"fails on a sample of shape \(6,\)"):
+            self.fit(nn.Linear(7, 3))
+
+    def test_frozen_and_lazy_parameters(self) -> None:
+        frozen = nn.Linear(6, 3)
+        frozen.bias.requires_grad_(False)
+        with pytest.raises(InvalidInput, match="parameter bias is not trained"):
+            self.fit(lambda: frozen)
+        with pytest.raises(InvalidInput, match="a lazy layer"):
+            self.fit(lambda: nn.LazyLinear(3))
+
+    def test_random_buffers_do_not_depend_on_the_global_state(self) -> None:
+        class Features(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.linear = nn.Linear(8, 3)
+                self.omega: torch.Tensor
+                self.register_buffer("omega", torch.randn(6, 8))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                out: torch.Tensor = self.linear((x @ self.omega).cos())
+                return out
+
+        losses = []
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            front = IFCA(k=1, rounds=2, model=Features).fit(self.federation)
+            losses.append(front.train_loss_)
+        assert losses[0] == losses[1]
+
+
+def test_a_local_model_does_not_depend_on_the_others() -> None:
+    losses = []
+    for m in (1, 4):
+        front = IFCA(k=1, algorithm="local", option="gradient", rounds=10).fit(groups((20,) * m, clusters=1))
+        losses.append(float(front.fitted_.own_loss[0]))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -124,6 +124,26 @@ def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "done").iterdir()} == before
 
 
+def test_lost_result_files_are_made_again(tmp_path: Path) -> None:
+    out = tmp_path / "done"
+    run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
+    before = {name: (out / name).read_bytes() for name in ("models.safetensors", "clients.csv")}
+    for name, content in before.items():
+        (out / name).unlink()
+        resume(out)
+        assert (out / name).read_bytes() == content
+    (out / "summary.json").write_text("{")
+    assert resume(out)["rounds"] == 12
+
+
+def test_the_config_of_a_finished_run_is_not_edited(tmp_path: Path) -> None:
+    out = tmp_path / "done"
+    run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
+    (out / "config.toml").write_text((out / "config.toml").read_text().replace("seed = 0", "seed = 1"))
+    with pytest.raises(InvalidInput, match="another config: seed was 0"):
+        resume(out)
+
+
 class TestRefusals:
     @pytest.fixture
     def half(self, tmp_path: Path) -> Path:
@@ -204,7 +224,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match=r"No space left on device: .*x\.safetensors"):
         save_tensors(file, {"a": torch.ones(2)}, {"n": 2})
     assert load_tensors(file)[1] == {"n": 1}
     assert [f.name for f in tmp_path.iterdir()] == ["x.safetensors"]

@@ -96,7 +96,8 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 def main() -> None:
     """Entry point: errors meant for the user end as one sentence."""
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == 130:  # typer's answer to ctrl-C
+            raise KeyboardInterrupt
     except (typer.Exit, SystemExit) as done:
         sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
     except Diverged as error:
@@ -145,7 +146,7 @@ def _show(console: Console, folder: Path) -> None:
     console.print(comparison_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:
-            console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False)
+            console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False, markup=False)
     for figure in write_figures(finished):
-        console.print(f"figure: {figure}", soft_wrap=True, highlight=False)
-    console.print(f"run folder: {folder}", soft_wrap=True, highlight=False)
+        console.print(f"figure: {figure}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"run folder: {folder}", soft_wrap=True, highlight=False, markup=False)

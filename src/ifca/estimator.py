@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
@@ -19,8 +20,10 @@ from ifca.core.oneshot import Clusterer
 from ifca.core.recipe import Algorithm, Option, Recipe
 from ifca.core.types import Params, select
 from ifca.data import Client, Federation
+from ifca.data.check import as_array
 from ifca.data.clients import features
 from ifca.engines import Fitted, Job, choose_device, fit
+from ifca.engines.check import check
 from ifca.engines.job import EngineName
 from ifca.engines.rounds import OnRound, Record
 from ifca.models import as_factory, linear, mlp
@@ -36,8 +39,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
 
     The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
     MLP for classification, linear for regression), loss (per sample), precision, engine, device,
-    memory_budget (MiB), warm_start (k models), clusterer (k, seed -> scikit-learn clusterer, for one-shot),
-    on_round (a function of state and record, called after every round).
+    memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a scikit-learn clusterer, or a
+    function of k and seed), on_round (a function of state and record, called after every round).
 
     After fit: models_ (name -> [k, ...]), labels_ [m], history_ (a record per round), train_loss_,
     restarts_ (training loss of each restart), fitted_ (everything else).
@@ -76,7 +79,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         device: str = "auto",
         memory_budget: int = 2048,
         warm_start: Params | None = None,
-        clusterer: Callable[[int, int], Clusterer] | None = None,
+        clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None,
         on_round: OnRound | None = None,
     ) -> None:
         for name, value in list(locals().items()):  # only stores: checks are fit's
@@ -86,6 +89,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     def fit(self, federation: Federation) -> IFCA:
         """Train on a federation; restarts keep the start with the lowest training loss of the clients."""
         job = self._job(federation)
+        check(job)
         starts: list[Fitted] = []
         self.restarts_: list[float] = []
         failure: IFCAError | None = None
@@ -133,7 +137,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         model = select(fitted.state.theta, cluster)
         like = next(iter(model.values()))
         with torch.no_grad():
-            inputs = features(torch.as_tensor(x, device=like.device), like.dtype)
+            given = np.ascontiguousarray(as_array("x", "predict", x))
+            inputs = features(torch.from_numpy(given).to(like.device), like.dtype)
             if inputs.shape[1:] != fitted.job.federation.input_shape:
                 expected = fitted.job.federation.input_shape
                 raise InvalidInput(

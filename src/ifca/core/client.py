@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, one_hot
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, take
@@ -42,17 +43,24 @@ def cluster_losses(task: Task, theta: Params, data: Data) -> Tensor:
 
 def mean_loss(task: Task, theta: Params, data: Data) -> Tensor:
     """F_i(theta; Z) = 1/|Z| sum over z in Z of f(theta; z). Nothing in Z: zero."""
-    loss = task.loss(task.output(theta, data.x), data.y)
-    return (loss * data.weight).sum() / data.weight.sum().clamp(min=1)
+    return _mean(task.loss(task.output(theta, data.x), data.y), data.weight)
 
 
 def score(task: Task, theta: Params, data: Data) -> tuple[Tensor, Tensor]:
     """Mean loss and number of right predictions of one model on a client's data (NaN in regression)."""
     output = task.output(theta, data.x)
-    loss = (task.loss(output, data.y) * data.weight).sum() / data.weight.sum().clamp(min=1)
+    loss = _mean(task.loss(output, data.y), data.weight)
     if task.correct is None:
         return loss, torch.full_like(loss, torch.nan)
     return loss, (task.correct(output, data.y) * data.weight).sum()
+
+
+def _mean(loss: Tensor, weight: Tensor) -> Tensor:
+    if loss.shape != weight.shape:
+        raise InvalidInput(
+            f"loss: must give one number per sample, {tuple(weight.shape)}, got {tuple(loss.shape)}"
+        )
+    return (loss * weight).sum() / weight.sum().clamp(min=1)
 
 
 def gradient(task: Task, theta: Params, data: Data) -> Params:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 from ifca.core.errors import InvalidInput
 
@@ -65,6 +65,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
+        _check_types(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
@@ -102,3 +103,18 @@ def _at_least(low: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < low:
             raise InvalidInput(f"{name} must be at least {low}, got {value}")
+
+
+def _check_types(recipe: Recipe) -> None:
+    """A typo in a name or a number of the wrong kind must not pass silently."""
+    for name, kind in get_type_hints(Recipe).items():
+        value, allowed = getattr(recipe, name), get_args(kind)
+        if get_origin(kind) is Literal:
+            if value not in allowed:
+                raise InvalidInput(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+            continue
+        kinds = [part for part in allowed if part in (int, float, type(None))] or [get_origin(kind) or kind]
+        exact = type(value) in kinds or (float in kinds and type(value) is int)
+        if not exact or (kinds == [tuple] and not all(isinstance(part, str) for part in value)):
+            expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
+            raise InvalidInput(f"{name} must be of type {expected}, got {value!r}")

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data.clients import Client, Clients
 
+MOST_CLASSES = 10_000  # more than this must be said
+
 
 def put_together(
     clients: Sequence[Client], classes: int | None
@@ -22,7 +24,7 @@ def put_together(
     """
     if not clients:
         raise InvalidInput("a federation needs at least one client")
-    ids = [str(i) if c.id is None else str(c.id) for i, c in enumerate(clients)]
+    ids = [_id(str(i) if c.id is None else str(c.id)) for i, c in enumerate(clients)]
     twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
     if twice:
         raise InvalidInput(f"client ids must differ, but {sorted(twice)[0]} stands twice")
@@ -42,6 +44,9 @@ def put_together(
         raise InvalidInput(
             f"true clusters are given for some clients but not for client {ids[known.index(False)]}"
         )
+    for name, client in zip(ids, clients, strict=True):
+        if client.cluster is not None and not isinstance(client.cluster, (int, np.integer)):
+            raise InvalidInput(f"client {name}: cluster must be a whole number, got {client.cluster!r}")
     true = np.array([c.cluster for c in clients], np.int64) if all(known) else None
     together = _concatenate(train, ids, true)
     if not tested:
@@ -55,19 +60,15 @@ def arrays(where: str, x: ArrayLike | None, y: ArrayLike | None) -> tuple[NDArra
     """The arrays x and y of one client, checked; where names the client or its file in a complaint."""
     if x is None or y is None:
         raise InvalidInput(f"{where}: x and y must both be given")
-    x, y = (_as_array(where, "x", x), _as_array(where, "y", y))
+    x, y = as_array("x", where, x), as_array("y", where, y)
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
         raise InvalidInput(f"{where}: the client is empty (x has shape {x.shape}, y has shape {y.shape})")
     if len(x) != len(y):
         raise InvalidInput(f"{where}: x has {len(x)} samples but y has {len(y)}")
-    if x.ndim == 1:
+    if x.ndim == 1 or x[0].size == 0:
         raise InvalidInput(
             f"{where}: x must have a row per sample and a column per feature, got shape {x.shape}"
         )
-    for name, values in (("x", x), ("y", y)):
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            row = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise InvalidInput(f"{where}: {name} has a NaN or infinite value in row {row}")
     if y.dtype.kind in "iub":
         y = y.astype(np.int64)
         if y.ndim != 1:
@@ -77,11 +78,30 @@ def arrays(where: str, x: ArrayLike | None, y: ArrayLike | None) -> tuple[NDArra
     return x, y
 
 
-def _as_array(where: str, name: str, values: ArrayLike) -> NDArray[Any]:
-    array = np.asarray(values)
+def as_array(name: str, where: str, values: ArrayLike) -> NDArray[Any]:
+    """Numbers as a numpy array; torch tensors too."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        values = values.float() if values.dtype == torch.bfloat16 else values
+    try:
+        array = np.asarray(values)
+    except ValueError as reason:
+        raise InvalidInput(f"{where}: {name} must be an array of numbers ({reason})") from reason
     if array.dtype.kind not in "fiub":
         raise InvalidInput(f"{where}: {name} must be numbers, got {array.dtype}")
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0][0]) if array.ndim else 0
+            raise InvalidInput(f"{where}: {name} has a NaN or infinite value in row {row}")
+        return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
     return array
+
+
+def _id(name: str) -> str:
+    """An id that can be written to a table; bytes that are no text are spelled out."""
+    if any(ord(letter) < 32 for letter in name):
+        raise InvalidInput(f"client {name!r}: an id must not hold line breaks or control characters")
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _same_kind(parts: list[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]) -> None:
@@ -106,7 +126,12 @@ def _classes(parts: list[tuple[str, tuple[NDArray[Any], NDArray[Any]]]], classes
             raise InvalidInput(f"classes is {classes}, but the targets y are floats (regression)")
         return None
     if classes is None:
-        return max(2, max(int(y.max()) for _, (_, y) in parts) + 1)
+        where, y = max(((where, y) for where, (_, y) in parts), key=lambda part: int(part[1].max()))
+        if y.max() >= MOST_CLASSES:
+            raise InvalidInput(
+                f"{where}: y has the label {y.max()} in row {y.argmax()}; if that is right, give classes"
+            )
+        return max(2, int(y.max()) + 1)
     for where, (_, y) in parts:
         if y.max() >= classes:
             label, row = y.max(), y.argmax()

@@ -45,6 +45,11 @@ class Federation:
         if (other.classes is None) != (self.classes is None):
             kind = "floats (regression)" if self.classes is None else "class numbers"
             raise InvalidInput(f"y: must be {kind}, as in training")
+        if other.train.y.shape[1:] != self.train.y.shape[1:]:
+            expected = tuple(self.train.y.shape[1:])
+            raise InvalidInput(
+                f"y: targets have shape {tuple(other.train.y.shape[1:])}, training had {expected}"
+            )
 
     @cached_property
     def fingerprint(self) -> str:

@@ -21,7 +21,11 @@ def read_folder(folder: Path, classes: int | None = None) -> Federation:
     files = sorted(folder.glob("*.npz"))
     if not files:
         raise InvalidInput(f"{folder}: the folder has no .npz file (one per client is expected)")
-    return Federation.from_clients([read_client(file) for file in files], classes)
+    try:
+        return Federation.from_clients([read_client(file) for file in files], classes)
+    except InvalidInput as reason:
+        named = str(reason).startswith(str(folder))
+        raise reason if named else InvalidInput(f"{folder}: {reason}") from reason
 
 
 def read_client(file: Path) -> Client:
@@ -49,7 +53,7 @@ def write_client(file: Path, client: Client) -> None:
     """The inverse of read_client."""
     content = {name: getattr(client, name) for name in ("x", "y", "x_test", "y_test", "cluster")}
     given = {name: np.asarray(value) for name, value in content.items() if value is not None}
-    np.savez(file, allow_pickle=False, **given)
+    np.savez(file, **given)  # type: ignore[arg-type]
 
 
 def _load(file: Path) -> dict[str, Any]:
@@ -58,5 +62,5 @@ def _load(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, KeyError) as reason:
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, KeyError, TypeError) as reason:
         raise InvalidInput(f"{file}: not a readable .npz file ({reason}); it may be cut off") from reason

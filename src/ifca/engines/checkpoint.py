@@ -29,15 +29,15 @@ def write_atomically(file: Path, content: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(file)
-    except OSError:
+    except OSError as failure:
         temporary.unlink(missing_ok=True)
-        raise
+        raise OSError(failure.errno, failure.strerror, str(file)) from failure
 
 
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
     """Tensors and a JSON header as one safetensors file."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_atomically(file, save(plain, {"format": FORMAT, "header": json.dumps(header)}))
+    write_atomically(file, save(plain, {FORMAT: json.dumps(header)}))
 
 
 def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
@@ -52,11 +52,9 @@ def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
         raise InvalidInput(
             f"{file}: not a readable safetensors file ({reason}); it may be cut off"
         ) from reason
-    if metadata.get("format") != FORMAT:
-        raise InvalidInput(
-            f"{file}: was not written by this version of ifca (format {metadata.get('format')})"
-        )
-    return tensors, json.loads(metadata["header"])
+    if FORMAT not in metadata:
+        raise InvalidInput(f"{file}: was not written by this version of ifca (no {FORMAT} header)")
+    return tensors, json.loads(metadata[FORMAT])
 
 
 def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:

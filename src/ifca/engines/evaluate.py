@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,8 @@ class Evaluation:
         """Mean loss over all samples of clients that the rule serves."""
         served = rule >= 0
         loss = (self.loss(rule) * self.sizes)[served]
-        return float(loss.sum() / self.sizes[served].sum()) if len(loss) else None
+        mean = float(loss.sum() / self.sizes[served].sum()) if len(loss) else math.nan
+        return mean if math.isfinite(mean) else None
 
     def correct(self, rule: Tensor) -> Tensor:
         """Right predictions of each client."""

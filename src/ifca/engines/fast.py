@@ -100,6 +100,10 @@ class FastEngine:
                 loss[place], correct[place] = one.cpu(), right.cpu()
         return Scores(loss, correct)
 
+    def fits(self, theta: Params, samples: int) -> None:
+        """Refuse a memory budget that is too small for one client."""
+        self._fitting(theta, samples, 1)
+
     def _turns(
         self,
         theta: Params,

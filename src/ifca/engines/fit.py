@@ -15,6 +15,7 @@ from ifca.core.initial import assert_distinct, random_models, warm_start
 from ifca.core.ledger import Wire
 from ifca.core.oneshot import cluster_models
 from ifca.core.types import ClusterState, Params
+from ifca.data import Clients
 from ifca.engines.base import Engine, Scores
 from ifca.engines.evaluate import Evaluation, evaluate
 from ifca.engines.job import Job
@@ -60,6 +61,7 @@ def fit(
         record["restart"] = restart
         if not history:  # one-shot clusters before its first round
             record["seconds"] = round(record["seconds"] + preparation, 4)
+            record["bytes_up"] += 0 if resume else int(first.bytes_up.sum())
         history.append(record)
         if on_round is not None:
             on_round(state, record)
@@ -121,7 +123,15 @@ def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
             f"{advice} (local training took the clients' mean loss from {before:.3g} to {after:.3g})"
         )
     sent = Wire.of(state.theta, frozenset()).clustered
-    return cluster_models(state.theta, job.make_clusterer(), job.recipe.k), sent
+    labels = cluster_models(state.theta, job.make_clusterer(), job.recipe.k)
+    return numbered_by_clients(labels, clients), sent
+
+
+def numbered_by_clients(labels: Tensor, clients: Clients) -> Tensor:
+    """Clusters numbered by their members' ids, so that the order of the clients does not matter."""
+    first = {int(j): min(clients.keys[labels.numpy() == int(j)]) for j in set(labels.tolist())}
+    order = sorted(first, key=lambda j: int(first[j]))
+    return torch.tensor([order.index(j) for j in labels.tolist()])
 
 
 def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Tensor, Scores]:

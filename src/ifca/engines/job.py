@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 
 from ifca.core.baselines import number_of_models
@@ -25,7 +26,7 @@ from ifca.engines.loop import LoopEngine
 from ifca.engines.memory import DEFAULT_BUDGET
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.networks import logistic
-from ifca.models.task import Factory, Loss, make_draw, make_task
+from ifca.models.task import Factory, Loss, made, make_draw, make_task
 
 CPU = torch.device("cpu")
 EngineName = Literal["loop", "vectorised"]
@@ -45,10 +46,14 @@ class Job:
     budget: int = DEFAULT_BUDGET  # bytes
     fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
     warm_start: Params | None = None
-    clusterer: Callable[[int, int], Clusterer] | None = None  # k, seed -> clusterer; None: k-means
+    clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
 
     def __post_init__(self) -> None:
         """Refuse a k that the federation cannot fill."""
+        if self.engine not in get_args(EngineName):
+            raise InvalidInput(
+                f"engine must be one of {', '.join(get_args(EngineName))}, got {self.engine!r}"
+            )
         m = len(self.federation.train)
         if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
@@ -62,8 +67,7 @@ class Job:
     def task(self) -> Task:
         """The model as a function, with its loss."""
         regression = self.federation.classes is None
-        with torch.random.fork_rng(devices=[]):
-            template = self.model().to(self.dtype)
+        template = made(self.model).to(self.dtype)
         return make_task(template, self.recipe, regression=regression, device=self.device, loss=self.loss)
 
     @cached_property
@@ -71,8 +75,7 @@ class Job:
         """Names of the parameters that all clusters share; none where there is only one kind of model."""
         if self.recipe.algorithm in ("global", "local"):
             return frozenset()
-        with torch.random.fork_rng(devices=[]):
-            names = [name for name, _ in self.model().named_parameters()]
+        names = [name for name, _ in made(self.model).named_parameters()]
         return shared_names(names, self.recipe.shared)
 
     @property
@@ -93,7 +96,8 @@ class Job:
         """The clusterer of one-shot clustering."""
         seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
         if self.clusterer is not None:
-            return self.clusterer(self.recipe.k, seed)
+            given = self.clusterer
+            return clone(given) if hasattr(given, "fit_predict") else given(self.recipe.k, seed)
         return KMeans(self.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
 
     def local_solutions(self) -> Job:

@@ -50,6 +50,9 @@ class LoopEngine:
         table = torch.stack([torch.stack(row) for row in rows]).cpu()  # [m, k, 2]
         return Scores(table[..., 0], table[..., 1])
 
+    def fits(self, theta: Params, samples: int) -> None:
+        """One client at a time: there is no smaller way."""
+
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:
         identity, steps = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
         return Plan(

@@ -44,7 +44,6 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:
-                _check_number(job.recipe, t, "test loss", test.mean_loss(test.paper_rule))
                 record["test_accuracy"] = test.accuracy(test.paper_rule)
                 record["test_accuracy_train_rule"] = test.accuracy(test.train_rule)
                 record["test_loss"] = test.mean_loss(test.paper_rule)
@@ -101,6 +100,7 @@ def describe(job: Job, t: int, state: ClusterState, who: Tensor, known: Tensor, 
         "clients": None if len(who) == m else who.tolist(),  # None: all of them
         "identity": None if local else replies.identity.tolist(),
         "sent_all_models": int((known < 0).sum()),
+        "sent_all_models_to": None if bool((known < 0).all()) else who[known < 0].tolist(),  # None: all
         "rounds_unchanged": state.unchanged,
         "train_loss": float(replies.loss.double().mean()),
         "cluster_sizes": None if local else sizes,

@@ -90,6 +90,10 @@ class VectorisedEngine:
                 loss[place, j], correct[place, j] = one[0].cpu(), one[1].cpu()
         return Scores(loss, correct)
 
+    def fits(self, theta: Params, samples: int) -> None:  # noqa: ARG002
+        """Refuse a memory budget that is too small for one client."""
+        self._fitting(theta, self.clients, int(self.clients.sizes.argmax()), 1)
+
     def _turns(
         self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int, total: ClusterSum
     ) -> ClientReply:

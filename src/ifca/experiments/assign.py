@@ -17,15 +17,14 @@ from ifca.experiments.build import make_model
 from ifca.experiments.directory import open_directory
 from ifca.experiments.results import MODELS
 from ifca.models import make_task
+from ifca.models.task import made
 
 
 def assign_client(directory: Path, file: Path) -> dict[str, Any]:
     """Losses of the run's k models on the client's data; its cluster is the one with the lowest."""
     config = open_directory(directory)
     if not (directory / MODELS).exists():
-        raise InvalidInput(
-            f"{directory}: has no {MODELS}; the run is not finished ('ifca resume {directory}')"
-        )
+        raise InvalidInput(f"{directory}: has no {MODELS}; 'ifca resume {directory}' makes it")
     theta, header = load_tensors(directory / MODELS)
     if header["algorithm"] == "local":
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
@@ -38,7 +37,7 @@ def assign_client(directory: Path, file: Path) -> dict[str, Any]:
     if (federation.classes is None) != regression:
         kind = "float targets (regression)" if regression else "class numbers"
         raise InvalidInput(f"{file}: y must be {kind}, as in the run")
-    module = make_model(config.model, expected, header["outputs"], regression)()
+    module = made(make_model(config.model, expected, header["outputs"], regression))
     recipe = Recipe()
     dtype = next(iter(theta.values())).dtype
     task = make_task(module.to(dtype), recipe, regression=regression, device=torch.device("cpu"))

@@ -83,8 +83,16 @@ def _own_model(name: str) -> Factory:
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
     try:
         made = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError) as reason:
-        raise InvalidInput(f"model.name: cannot import {name} ({reason})") from reason
-    if not isinstance(made, nn.Module) and not isinstance(made(), nn.Module):
-        raise InvalidInput(f"model.name: {name} does not make a torch.nn.Module")
-    return as_factory(made)
+    except Exception as reason:
+        raise InvalidInput(
+            f"model.name: cannot import {name} ({type(reason).__name__}: {reason})"
+        ) from reason
+    factory = as_factory(made)
+
+    def careful() -> nn.Module:
+        try:
+            return factory()
+        except Exception as reason:
+            raise InvalidInput(f"model.name: {name} failed ({type(reason).__name__}: {reason})") from reason
+
+    return careful

@@ -115,7 +115,7 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     """A TOML file (None: the default job), then key=value settings, then overrides that are not None."""
     source = file or DEFAULT_CONFIG
     try:
-        text = source.read_text()
+        text = source.read_text("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(f"{source}: no such config file") from None
     except (OSError, UnicodeDecodeError) as reason:

@@ -19,7 +19,7 @@ CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.t
 
 def new_directory(config: Config, out: Path) -> None:
     """Make the folder of a new run and write its config; a folder in use is not touched."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(file.name != f".{CONFIG}.tmp" for file in out.iterdir())):
         raise InvalidInput(f"{out}: already holds something; choose another --out, or 'ifca resume {out}'")
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / CONFIG, write_config(config).encode())
@@ -54,8 +54,7 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, p
     progress.stage(title, job.recipe.rounds, len(history))
 
     def on_round(state: ClusterState, record: Record) -> None:
-        with (folder / ROUNDS).open("a") as log:
-            log.write(json.dumps(record, allow_nan=False) + "\n")
+        append_line(folder / ROUNDS, json.dumps(record, allow_nan=False))
         if state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds:
             save_state(file, state, header)
         progress.round(record)
@@ -63,6 +62,20 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, p
     fitted = fit(job, restart=restart, resume=state, on_round=on_round)
     fitted.history[:0] = history
     return fitted
+
+
+def append_line(file: Path, line: str) -> None:
+    """Add a line to a log."""
+    try:
+        with file.open("a") as log:
+            log.write(line + "\n")
+    except OSError as failure:
+        raise OSError(failure.errno, failure.strerror, str(file)) from failure
+
+
+def check_finished(out: Path, config: Config, summary: dict[str, Any]) -> None:
+    """A finished run whose config was edited does not say what was run."""
+    _same_config(out / "summary.json", summary.get("config", {}), config)
 
 
 def _rounds_until(log: Path, done: int) -> list[Record]:
@@ -82,7 +95,7 @@ def _rounds_until(log: Path, done: int) -> list[Record]:
 
 def _deciding(config: Config) -> dict[str, Any]:
     """What may not change between two parts of one run (where to write checkpoints may)."""
-    free = ("checkpoint_every", "memory_budget", "baselines", "restarts")
+    free = ("checkpoint_every", "memory_budget", "baselines")
     return {name: value for name, value in config_dict(config).items() if name not in free}
 
 
@@ -91,8 +104,12 @@ def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> No
         raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
     if found.get("data") != expected["data"]:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
-    was, now = found.get("config", {}), expected["config"]
-    for name in sorted(set(was) | set(now)):
+    _same_config(file, found.get("config", {}), expected["config"])
+
+
+def _same_config(file: Path, was: dict[str, Any], now: Config | dict[str, Any]) -> None:
+    now = _deciding(now) if isinstance(now, Config) else now
+    for name in sorted(now):
         if was.get(name) != now.get(name):
             raise InvalidInput(
                 f"{file}: is of another config: {name} was {json.dumps(was.get(name))}, "

@@ -17,7 +17,7 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.engines import Fitted
 from ifca.engines.checkpoint import save_tensors, write_atomically
-from ifca.experiments.config import Config
+from ifca.experiments.config import Config, config_dict
 from ifca.experiments.directory import ROUNDS
 
 SUMMARY, CLIENTS, MODELS = "summary.json", "clients.csv", "models.safetensors"
@@ -41,6 +41,17 @@ def write_results(
         write_atomically(out / ROUNDS, "".join(lines).encode())
     summary = summarise(fitted, config, restarts)
     write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def finished_summary(out: Path) -> dict[str, Any] | None:
+    """The summary of a run that is complete; None where a file is missing or was cut off."""
+    if not all((out / name).exists() for name in (SUMMARY, CLIENTS, MODELS, ROUNDS)):
+        return None
+    try:
+        summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
+    except json.JSONDecodeError:
+        return None
     return summary
 
 
@@ -82,6 +93,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
         "restarts": restarts,
         "kept_restart": fitted.restart,
+        "config": config_dict(config),
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }
 

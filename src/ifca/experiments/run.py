@@ -12,12 +12,13 @@ from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.engines import Fitted, Job
+from ifca.engines.check import check
 from ifca.engines.checkpoint import write_atomically
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, with_absolute_paths
-from ifca.experiments.directory import new_directory, open_directory, train_in
+from ifca.experiments.directory import CONFIG, check_finished, new_directory, open_directory, train_in
 from ifca.experiments.progress import Progress, Silent
-from ifca.experiments.results import SUMMARY, restart_report, write_results
+from ifca.experiments.results import SUMMARY, finished_summary, restart_report, write_results
 
 Summary = dict[str, Any]
 
@@ -26,7 +27,7 @@ def run(config: Config, out: Path, progress: Progress | None = None) -> Summary:
     """Train a new run in an unused folder."""
     config = with_absolute_paths(config)
     federation = make_federation(config)
-    make_job(config, federation)  # refuse what cannot run before a folder is made
+    check(make_job(config, federation))  # refuse what cannot run before a folder is made
     new_directory(config, out)
     return go_on(config, federation, out, progress or Silent())
 
@@ -45,7 +46,7 @@ def go_on(config: Config, federation: Federation, out: Path, progress: Progress)
         if algorithm != config.algorithm:
             baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
             folder = out / "baselines" / algorithm
-            if not folder.exists():
+            if not (folder / CONFIG).exists():
                 new_directory(baseline, folder)
             try:
                 others[algorithm] = _one_algorithm(baseline, federation, folder, progress)
@@ -58,8 +59,8 @@ def go_on(config: Config, federation: Federation, out: Path, progress: Progress)
 
 
 def _one_algorithm(config: Config, federation: Federation, out: Path, progress: Progress) -> Summary:
-    if (out / SUMMARY).exists():
-        done: Summary = json.loads((out / SUMMARY).read_text())
+    if done := finished_summary(out):
+        check_finished(out, config, done)
         return done
     job = make_job(config, federation)
     fitted, reports = _best_start(config, job, out, progress)

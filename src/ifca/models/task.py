@@ -41,6 +41,8 @@ def accurate(output: Tensor, y: Tensor) -> Tensor:
 def as_factory(model: nn.Module | Factory) -> Factory:
     """A function that makes a freshly initialised module, from such a function or from a module."""
     if not isinstance(model, nn.Module):
+        if not callable(model):
+            raise InvalidInput(f"model: a torch.nn.Module or a function that makes one, got {model!r}")
         return model
     for name, part in model.named_modules():
         own = any(True for _ in part.parameters(recurse=False))
@@ -60,13 +62,21 @@ def as_factory(model: nn.Module | Factory) -> Factory:
     return fresh
 
 
+def made(factory: Factory, seed: int = 0) -> nn.Module:
+    """A module as the factory makes it from a seed; the user's random state is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        module = factory()
+    if not isinstance(module, nn.Module):
+        raise InvalidInput(f"model: a torch.nn.Module is needed, got {type(module).__name__}")
+    return module
+
+
 def make_draw(factory: Factory, dtype: torch.dtype = torch.float32) -> Draw:
     """Initial parameters as the module draws them, as a function of the generator only."""
 
     def draw(rng: torch.Generator) -> Params:
-        with torch.random.fork_rng(devices=[]):  # torch's own draws leave the user's random state alone
-            torch.manual_seed(rng.initial_seed())
-            module = factory()
+        module = made(factory, rng.initial_seed())
         return {name: p.detach().to(dtype).clone() for name, p in module.named_parameters()}
 
     return draw
@@ -77,7 +87,7 @@ def make_task(
 ) -> Task:
     """The module as a function of its parameters, with its loss and regulariser."""
     check_module(module)
-    module = copy.deepcopy(module).to(device).requires_grad_(False)
+    module = copy.deepcopy(module).to(device).requires_grad_(False).eval()
     names = [name for name, _ in module.named_parameters()]
     check_layers("shared", recipe.shared, names)
     check_layers("l2_layers", recipe.l2_layers, names)
@@ -86,7 +96,9 @@ def make_task(
     chosen = shared_names(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
 
     def output(theta: Params, x: Tensor) -> Tensor:
-        result: Tensor = functional_call(module, theta, (x,))
+        result = functional_call(module, theta, (x,))
+        if not isinstance(result, Tensor):
+            raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
         return result
 
     def penalty(theta: Params) -> Tensor:
@@ -116,7 +128,12 @@ def check_module(module: nn.Module) -> None:
                 f"model: layer {name} is a {type(part).__name__}, which draws from the global random "
                 "state, so that runs could not be repeated; set its p to 0 or remove it"
             )
-    if not any(True for _ in module.parameters()):
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise InvalidInput(f"model: parameter {name} has no size yet (a lazy layer); give its size")
+        if not parameter.requires_grad or not parameter.is_floating_point():
+            raise InvalidInput(f"model: parameter {name} is not trained (frozen); make it a buffer instead")
+    if not any(p.numel() for p in module.parameters()):
         raise InvalidInput("model: it has no parameters to train")
 
 

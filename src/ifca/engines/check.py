@@ -1,0 +1,42 @@
+"""Everything that can be refused before the first round, and before a folder is made."""
+
+from __future__ import annotations
+
+import torch
+
+from ifca.core.client import mean_loss
+from ifca.core.errors import IFCAError, InvalidInput
+from ifca.core.types import select
+from ifca.engines.fit import initial_models
+from ifca.engines.job import Job
+
+
+def check(job: Job) -> None:
+    """Try the model on one sample, the initial models, the plan and the budget; train nothing."""
+    clients, recipe = job.federation.train, job.recipe
+    if recipe.resample and clients.sizes.min() < 2 * recipe.rounds:
+        smallest = int(clients.sizes.argmin())
+        raise InvalidInput(
+            f"resample cuts each client's data into 2 x rounds = {2 * recipe.rounds} parts, but client "
+            f"{clients.ids[smallest]} has only {clients.sizes[smallest]} samples"
+        )
+    task = job.task  # refuses layers that cannot be federated
+    theta = {name: value[:1].to(job.device) for name, value in initial_models(job, 0).items()}
+    sample = clients.one(0, job.device, job.dtype)
+    try:
+        output = task.output(select(theta, 0), sample.x)
+    except IFCAError:
+        raise
+    except Exception as reason:
+        shape = tuple(sample.x.shape[1:])
+        raise InvalidInput(
+            f"model: fails on a sample of shape {shape} ({str(reason).splitlines()[0]})"
+        ) from reason
+    classes = job.federation.classes
+    if classes is not None and (output.dim() != 2 or output.shape[1] < classes):
+        raise InvalidInput(f"model: gives outputs of shape {tuple(output.shape[1:])} for {classes} classes")
+    if classes is None and job.loss is None and output[0].numel() != job.federation.outputs:
+        raise InvalidInput(f"model: gives {output[0].numel()} outputs for {job.federation.outputs} target(s)")
+    mean_loss(task, select(theta, 0), sample)  # refuses a loss that is not per sample
+    with torch.no_grad():
+        job.make_engine().fits(theta, int(clients.sizes.max()))
