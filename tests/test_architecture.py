@@ -45,4 +45,4 @@ def test_no_arrow_points_back(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_files_are_short(file: Path) -> None:
-    assert len(file.read_text().splitlines()) <= 210
+    assert len(file.read_text().splitlines()) <= 260

@@ -77,7 +77,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         precision: Literal["float32", "float64"] = "float32",
         engine: EngineName = "vectorised",
         device: str = "auto",
-        memory_budget: int = 2048,
+        memory_budget: int | None = None,
         warm_start: Params | None = None,
         clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None,
         on_round: OnRound | None = None,
@@ -168,7 +168,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
             engine=self.engine,
             device=choose_device(self.device),
             dtype=getattr(torch, self.precision),
-            budget=self.memory_budget * 2**20,
+            budget=None if self.memory_budget is None else self.memory_budget * 2**20,
             warm_start=self.warm_start,
             clusterer=self.clusterer,
         )

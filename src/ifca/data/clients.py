@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -84,6 +84,15 @@ class Clients:
         x, y, present = self.side_by_side(who)
         x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
         return Data(x, y, present.to(device, dtype))
+
+    def to(self, device: torch.device) -> Clients:
+        """The same clients with their data on a device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all data."""
+        return self.x.numel() * self.x.element_size() + self.y.numel() * self.y.element_size()
 
     def subset(self, who: Sequence[int]) -> Clients:
         """Some of the clients, in the given order."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ifca.core.errors import InvalidInput
@@ -51,6 +52,10 @@ class Federation:
                 f"y: targets have shape {tuple(other.train.y.shape[1:])}, training had {expected}"
             )
 
+    def to(self, device: torch.device) -> Federation:
+        """The same federation with its data on a device."""
+        return replace(self, train=self.train.to(device), test=self.test and self.test.to(device))
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all data, to notice that it changed between two parts of a run."""
@@ -58,7 +63,7 @@ class Federation:
         for part in (self.train, self.test):
             if part is not None:
                 digest.update("\n".join(part.ids).encode())
-                for values in (part.x.numpy(), part.y.numpy(), part.offsets):
+                for values in (part.x.cpu().numpy(), part.y.cpu().numpy(), part.offsets):
                     digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
 

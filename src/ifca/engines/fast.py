@@ -16,10 +16,11 @@ from ifca.core.recipe import Recipe
 from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
+from ifca.engines import fused
 from ifca.engines.base import Replies, Scores
 from ifca.engines.chunks import CACHE_ROWS, Chunk, Grams, load, places
 from ifca.engines.gram import Scratch, dense_logits, local_steps, make_signal
-from ifca.engines.memory import DEFAULT_BUDGET, chunk_size
+from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size
 
 
 def applies(task: Task, recipe: Recipe) -> bool:
@@ -46,13 +47,22 @@ class FastEngine:
     ) -> None:
         assert task.first is not None
         self.task, self.recipe, self.clients, self.first = task, recipe, clients, task.first
-        self.budget, self.chunk = budget, chunk
+        self.budget, self._limit = budget, ChunkLimit(chunk)
+        self._fused: fused.FusedRound | None = None
         self._scratch = Scratch()
         self._signal = make_signal(task, task.first, self._scratch)
         self._grams = Grams(clients, bias=task.first.bias is not None, budget=budget // 2)
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
-        """The turns of all participants, chunk by chunk."""
+        """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
+        device = theta[self.first.weight].device
+        if bool((known < 0).all()) and len(who) == len(self.clients) and self._fuses(theta, device):
+            self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
+            j, losses, total = self._fused(theta, self.recipe.step(t))
+            return Replies(j, losses.gather(1, j[:, None])[:, 0], losses, total)
+        return self._limit.run(lambda: self._train(theta, who, known, t))
+
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
         k, like, asked = model_count(theta), theta[self.first.weight], known < 0
         found, loss = torch.empty(len(who), dtype=torch.long), torch.empty(len(who), dtype=like.dtype)
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
@@ -81,6 +91,9 @@ class FastEngine:
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
+        return self._limit.run(lambda: self._score(theta, clients, own))
+
+    def _score(self, theta: Params, clients: Clients, own: Tensor | None) -> Scores:
         like, everyone = theta[self.first.weight], torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
@@ -191,10 +204,15 @@ class FastEngine:
     def _rest(self, theta: Params) -> Params:
         return {name: v for name, v in theta.items() if name not in (self.first.weight, self.first.bias)}
 
+    def _fuses(self, theta: Params, device: torch.device) -> bool:
+        if theta[self.first.weight].dtype != torch.float32:
+            return False
+        if not fused.applies(self.task, self.recipe, self.clients, device):
+            return False
+        return fused.bytes_needed(self.clients, theta[self.first.weight].shape) <= self.budget
+
     def _fitting(self, theta: Params, rows: int, count: int) -> int:
         """Clients of a chunk: within half of the budget (Gram matrices have the other), in cache on a CPU."""
-        if self.chunk is not None:
-            return self.chunk
         k, h, d = theta[self.first.weight].shape
         rest = sum(value[0].numel() for value in self._rest(theta).values())
         judged = min(k, count) if self.recipe.estimates_identity else 1
@@ -202,6 +220,5 @@ class FastEngine:
             rows * (d + 2 * judged * h + 5 * h + rows) + 4 * rest
         )
         size = chunk_size(self.budget, 2 * one, rows, count)
-        return (
-            min(size, max(1, CACHE_ROWS // rows)) if theta[self.first.weight].device.type == "cpu" else size
-        )
+        on_cpu = theta[self.first.weight].device.type == "cpu"
+        return self._limit.cap(min(size, max(1, CACHE_ROWS // rows)) if on_cpu else size)

@@ -53,6 +53,7 @@ def fit(
     history: list[Record] = []
 
     began = time.perf_counter()
+    job = job.placed()
     engine = job.make_engine()
     first = resume or start(job, restart)
     preparation = 0.0 if resume else time.perf_counter() - began

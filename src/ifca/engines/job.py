@@ -23,7 +23,7 @@ from ifca.data import Federation
 from ifca.engines.base import Engine
 from ifca.engines.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
-from ifca.engines.memory import DEFAULT_BUDGET
+from ifca.engines.memory import default_budget
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, made, make_draw, make_task
@@ -43,7 +43,7 @@ class Job:
     engine: EngineName = "vectorised"
     device: torch.device = CPU
     dtype: torch.dtype = torch.float32
-    budget: int = DEFAULT_BUDGET  # bytes
+    budget: int | None = None  # bytes that chunks of clients may take; None: 2 GiB, on a GPU half of it
     fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
     warm_start: Params | None = None
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
@@ -84,13 +84,22 @@ class Job:
         draw = make_draw(self.model, self.dtype)
         return bernoulli(draw) if self.recipe.initial == "bernoulli" else draw
 
+    def placed(self) -> Job:
+        """The job with its data on its GPU, where that leaves room to work."""
+        parts = [self.federation.train, *([self.federation.test] if self.federation.test else [])]
+        size = sum(part.nbytes for part in parts if part.x.device.type != self.device.type)
+        if self.device.type != "cuda" or not size or size > default_budget(self.device):
+            return self
+        return replace(self, federation=self.federation.to(self.device))
+
     def make_engine(self) -> Engine:
         """The engine, holding the training clients."""
+        budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
             return LoopEngine(self.task, self.recipe, self.federation.train)
         if self.fast_path and applies(self.task, self.recipe):
-            return FastEngine(self.task, self.recipe, self.federation.train, budget=self.budget)
-        return VectorisedEngine(self.task, self.recipe, self.federation.train, budget=self.budget)
+            return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
+        return VectorisedEngine(self.task, self.recipe, self.federation.train, budget=budget)
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.types import Data, Params, Task, select
 
+T = TypeVar("T")
 DEFAULT_BUDGET = 2 * 2**30  # bytes
 MODEL_COPIES = 5  # the model before and after a step, its gradient, and the double-precision sum
 ACTIVATION_COPIES = 3  # what forward keeps, and backward's gradients of it
+
+
+class ChunkLimit:
+    """How many clients a device has shown to bear: halved, and tried again, when its memory runs out."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self._last = 0
+
+    def cap(self, size: int) -> int:
+        """The chunk to use now."""
+        self._last = size if self.limit is None else min(size, self.limit)
+        return self._last
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do work that starts from nothing; on a full device do it again with half the chunk."""
+        while True:
+            try:
+                return work()
+            except torch.OutOfMemoryError as full:
+                if self._last <= 1:
+                    raise InvalidInput(f"the device's memory does not hold one client ({full})") from full
+                if self.limit is None or self.limit == self._last:
+                    message = (
+                        f"out of device memory with {self._last} clients at once; going on with half as many"
+                    )
+                    warnings.warn(message, RuntimeWarning, stacklevel=3)
+                self.limit = self._last // 2
+            torch.cuda.empty_cache()
+
+
+def default_budget(device: torch.device) -> int:
+    """Bytes: half of what is free on a GPU, 2 GiB in main memory."""
+    if device.type != "cuda":
+        return DEFAULT_BUDGET
+    return int(torch.cuda.mem_get_info(device)[0] // 2)
 
 
 def client_bytes(task: Task, recipe: Recipe, theta: Params, data: Data) -> int:

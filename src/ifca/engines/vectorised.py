@@ -19,7 +19,7 @@ from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
-from ifca.engines.memory import DEFAULT_BUDGET, chunk_size, client_bytes
+from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:
@@ -48,10 +48,13 @@ class VectorisedEngine:
         chunk: int | None = None,
     ) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
-        self.budget, self.chunk = budget, chunk
+        self.budget, self._limit = budget, ChunkLimit(chunk)
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
+        return self._limit.run(lambda: self._train(theta, who, known, t))
+
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
         k, like = model_count(theta), next(iter(theta.values()))
         identity = torch.empty(len(who), dtype=torch.long)
         loss = torch.empty(len(who), dtype=like.dtype)
@@ -74,6 +77,9 @@ class VectorisedEngine:
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
+        return self._limit.run(lambda: self._score(theta, clients, own))
+
+    def _score(self, theta: Params, clients: Clients, own: Tensor | None) -> Scores:
         like = next(iter(theta.values()))
         everyone = torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
@@ -124,7 +130,7 @@ class VectorisedEngine:
             return
         sizes = clients.sizes[who[place].numpy()]
         order = torch.from_numpy(np.argsort(sizes, kind="stable"))
-        size = self.chunk or self._fitting(theta, clients, int(who[place[order[-1]]]), len(place))
+        size = self._limit.cap(self._fitting(theta, clients, int(who[place[order[-1]]]), len(place)))
         ordered = place[order]
         yield from (ordered[i : i + size] for i in range(0, len(ordered), size))
 

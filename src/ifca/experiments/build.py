@@ -35,7 +35,8 @@ def make_job(config: Config, federation: Federation | None = None) -> Job:
         engine=config.engine,
         device=choose_device(config.device),
         dtype=getattr(torch, config.precision),
-        budget=config.memory_budget * 2**20,
+        budget=None if config.memory_budget is None else config.memory_budget * 2**20,
+        fast_path=config.fast_path,
         warm_start=warm,
     )
 

@@ -97,8 +97,10 @@ class Config(Recipe):
     """auto: CUDA where there is one."""
     precision: Literal["float32", "float64"] = "float32"
     """Of models and arithmetic."""
-    memory_budget: Positive = 2048
-    """MiB that a chunk of clients may take."""
+    memory_budget: Positive | None = None
+    """MiB that chunks of clients may take; none: 2048, on a GPU half of what is free."""
+    fast_path: bool = True
+    """Let the vectorised engine use its exact fast path where it applies (full-batch training)."""
     checkpoint_every: Positive = 1
     """Write a checkpoint after every so many rounds."""
     warm_start: str | None = None
