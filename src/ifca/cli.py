@@ -13,7 +13,9 @@ from rich.console import Console
 
 from ifca import __version__
 from ifca.core.errors import Diverged, IFCAError
+from ifca.engines import choose_device
 from ifca.experiments.assign import assign_client
+from ifca.experiments.bench import JOBS, bench
 from ifca.experiments.config import Config, read_config
 from ifca.experiments.directory import next_directory
 from ifca.experiments.progress import Progress
@@ -22,7 +24,7 @@ from ifca.experiments.run import run as run_config
 from ifca.report.figures import write_figures
 from ifca.report.progress import watching
 from ifca.report.read import read_run
-from ifca.report.tables import clusters_table, comparison_table, restarts_table
+from ifca.report.tables import bench_table, clusters_table, comparison_table, restarts_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -83,6 +85,27 @@ def assign(
     for j, loss in enumerate(found["losses"]):
         typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
     typer.echo(f"{client.stem} belongs to cluster {found['cluster']}")
+
+
+@app.command("bench")
+def bench_command(
+    job: Annotated[str, typer.Argument(help=f"One of: {', '.join(JOBS)}.")] = "mnist-4800",
+    scale: Annotated[float, typer.Option(help="Share of the job's clients (synthetic: of its runs).")] = 1.0,
+    device: Device = None,
+    engines: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows.")] = False,
+) -> None:
+    """Time the engines on the same job in one run, beside the machine's matrix product rate."""
+    chosen = tuple(engines.split(",")) if engines else ()
+    rows = []
+    for row in bench(job, scale=scale, device=choose_device(device or "auto"), engines=chosen):
+        rows.append(row)
+        if not as_json:
+            typer.echo(f"measured {row['engine']}: {row['seconds_per_round']:.4f} s a round")
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(bench_table(rows))
 
 
 @app.callback(invoke_without_command=True)

@@ -1,4 +1,4 @@
-"""Many runs of IFCA on linear regression at once, as columns over one shared X (the paper's synthetic panels).
+"""Many runs of IFCA on linear regression at once, as columns over one shared X.
 
 A trial of the paper draws X once; all R, sigma, initialisations and step sizes of it are separate runs of
 gradient averaging on the same X. Stacked as columns, a round of all of them is two matrix products.
@@ -15,8 +15,8 @@ CHUNK_BYTES = 2**27  # residuals of a chunk of clients
 def sweep(x: Tensor, y: Tensor, theta: Tensor, step: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
     """Option I with all clients in every round, for every run.
 
-    x: [m, n, d]; y: [runs or fewer kinds of targets, m, n], indexed by run; theta: [runs, k, d] initial models;
-    step: [runs]. Returns the models [runs, k, d] and the last identities [runs, m].
+    x: [m, n, d]; y: [runs, m, n] targets of each run; theta: [runs, k, d] initial models; step: [runs].
+    Returns the models [runs, k, d] and the last identities [runs, m].
     """
     m, n, d = x.shape
     runs, k, _ = theta.shape
