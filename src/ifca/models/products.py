@@ -13,12 +13,13 @@ class ConvAsProduct(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images [n, channels, height, width]."""
-        (pad_h, pad_w), (high, wide) = self.padding, self.kernel_size  # type: ignore[misc]
+        assert not isinstance(self.padding, str)
         n, _, height, width = x.shape
-        rows, columns = height + 2 * int(pad_h) - high + 1, width + 2 * int(pad_w) - wide + 1
-        x = F.pad(x, (int(pad_w), int(pad_w), int(pad_h), int(pad_h)))
-        patches = x.unfold(2, high, 1).unfold(3, wide, 1)  # [n, C, rows, columns, K, K]
-        patches = patches.permute(0, 2, 3, 1, 4, 5).reshape(n * rows * columns, -1)
+        rows = height + 2 * self.padding[0] - self.kernel_size[0] + 1
+        columns = width + 2 * self.padding[1] - self.kernel_size[1] + 1
+        kernel = (self.kernel_size[0], self.kernel_size[1])
+        patches = F.unfold(x, kernel, padding=(self.padding[0], self.padding[1]))  # [n, C K K, L]
+        patches = patches.transpose(1, 2).reshape(n * rows * columns, -1)
         out = patches @ self.weight.flatten(1).t()
         if self.bias is not None:
             out = out + self.bias
