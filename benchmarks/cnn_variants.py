@@ -76,6 +76,48 @@ def graphed(
     return graph.replay
 
 
+def streamed(
+    module: nn.Module, theta: Params, x: Tensor, y: Tensor, low: torch.dtype | None, width: int
+) -> Callable[[], None]:
+    """Every client's plain step, on one of a few streams, captured as one graph."""
+    module = module.to(DEVICE)
+    held = {name: value.clone() for name, value in theta.items()}
+
+    def loss(one: Params, x: Tensor, y: Tensor) -> Tensor:
+        if low is None:
+            return nn.functional.cross_entropy(functional_call(module, one, (x,)), y)
+        with torch.autocast(DEVICE.type, low):
+            out = functional_call(module, one, (x,))
+        return nn.functional.cross_entropy(out.float(), y)
+
+    slopes = grad(loss)
+    streams = [torch.cuda.Stream() for _ in range(width)]
+
+    def all_clients() -> None:
+        main = torch.cuda.current_stream()
+        for stream in streams:
+            stream.wait_stream(main)
+        for i in range(CLIENTS):
+            with torch.cuda.stream(streams[i % width]):
+                one = {name: value[i] for name, value in held.items()}
+                g = slopes(one, x[i], y[i])
+                for name, value in one.items():
+                    value.sub_(g[name], alpha=0.01)
+        for stream in streams:
+            main.wait_stream(stream)
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        all_clients()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        all_clients()
+    return graph.replay
+
+
 def main() -> None:
     torch.manual_seed(0)
     module = cifar_cnn()
@@ -101,6 +143,27 @@ def main() -> None:
             print(line, f" error of the update {error:.1e}", flush=True)
         except Exception as failure:
             print(name, "failed:", repr(failure)[:200], flush=True)
+    if DEVICE.type == "cuda":
+        for low, tf32 in ((None, False), (None, True), (torch.bfloat16, True)):
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+            for last in (False, True):
+                made = cifar_cnn().to(memory_format=torch.channels_last if last else torch.contiguous_format)
+                for width in (1, 4, 10, 20):
+                    try:
+                        replay = streamed(made, theta, x, y, low, width)
+                        print(
+                            "streams",
+                            width,
+                            low,
+                            "tf32",
+                            tf32,
+                            "channels last",
+                            last,
+                            f"{milliseconds(replay):8.3f} ms",
+                            flush=True,
+                        )
+                    except Exception as failure:
+                        print("streams", width, "failed:", repr(failure)[:200], flush=True)
     if DEVICE.type == "cuda" and "--compile" in sys.argv:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
         for low in (None, torch.bfloat16):

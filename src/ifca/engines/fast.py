@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ifca.core.identity import identity
+from ifca.core.identity import identity, one_hot
 from ifca.core.recipe import Recipe
 from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClusterSum, Params, Task, model_count
@@ -56,10 +56,12 @@ class FastEngine:
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
         """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
         device = theta[self.first.weight].device
-        if bool((known < 0).all()) and len(who) == len(self.clients) and self._fuses(theta, device):
+        if len(who) == len(self.clients) and self._fuses(theta, device):
             self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
-            j, losses, total = self._fused(theta, self.recipe.step(t))
-            return Replies(j, losses.gather(1, j[:, None])[:, 0], losses, total)
+            j, losses, total = self._fused(theta, known, self.recipe.step(t))
+            own, asked = losses.gather(1, j[:, None])[:, 0], (known < 0)[:, None]
+            seen = torch.where(asked | one_hot(j, losses.shape[1]), losses, torch.nan)
+            return Replies(j, own, seen if bool(asked.any()) else None, total)
         return self._limit.run(lambda: self._train(theta, who, known, t))
 
     def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
@@ -205,7 +207,7 @@ class FastEngine:
         return {name: v for name, v in theta.items() if name not in (self.first.weight, self.first.bias)}
 
     def _fuses(self, theta: Params, device: torch.device) -> bool:
-        if theta[self.first.weight].dtype != torch.float32:
+        if theta[self.first.weight].dtype != torch.float32 or self.recipe.algorithm == "local":
             return False
         if not fused.applies(self.task, self.recipe, self.clients, device):
             return False

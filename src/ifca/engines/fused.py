@@ -72,8 +72,9 @@ class FusedRound:
         self.buffers: dict[str, Tensor] = {}
         self.gamma = torch.zeros((), device=device)
         self.grams = self._prepare(clients, width)
+        self.known = torch.full((self.m,), -1, device=device)
+        self.held: Params = {}  # the models, where the graphs read them
         self.graphs: tuple[Any, Any] | None = None
-        self.calls = 0
 
     def _prepare(self, clients: Clients, width: int) -> tuple[Tensor, Tensor]:
         """Fill [X X] and the Gram matrices, a few clients at a time."""
@@ -94,24 +95,28 @@ class FusedRound:
             kernels.split_gram(g, scale, self.n, parts[:, i : i + some])
         return parts, scale
 
-    def __call__(self, theta: Params, step: float) -> tuple[Tensor, Tensor, ClusterSum]:
-        """Identities [m] and losses [m, k] on the CPU, and the sum of the clients' models by cluster."""
+    def __call__(self, theta: Params, known: Tensor, step: float) -> tuple[Tensor, Tensor, ClusterSum]:
+        """Identities [m] and losses [m, k] on the CPU, and the sum of the clients' models by cluster.
+
+        known: [m] the one model a client was sent, or -1. Whatever needs the host is read before the steps
+        begin, so that the many small launches after them are queued while they run.
+        """
         with full_precision(), torch.no_grad():
             self.gamma.fill_(step)
-            self.calls += 1
-            if self.calls == 1:  # compiles the kernels
+            self.known.copy_(known)
+            if not self.held:  # the first round compiles the kernels
                 self.held = {name: value.clone() for name, value in theta.items()}
                 judged = self._judge(self.held)
-                moved = self._steps(self.held, judged)
-                return self._sum(theta, judged, moved)
+                host = _to_host(judged)
+                return self._sum(theta, judged, self._steps(self.held, judged), *host)
             for name, value in theta.items():
                 self.held[name].copy_(value)
             if self.graphs is None:
                 self.graphs = self._record()
-            first, second = self.graphs
-            first.replay()
-            second.replay()
-            return self._sum(theta, self.judged, self.moved)
+            self.graphs[0].replay()
+            host = _to_host(self.judged)
+            self.graphs[1].replay()
+            return self._sum(theta, self.judged, self.moved, *host)
 
     def _record(self) -> tuple[Any, Any]:
         torch.cuda.synchronize()
@@ -135,7 +140,8 @@ class FusedRound:
         z = torch.mm(self.x2, both, out_dtype=torch.float32, out=self._take("z", (m * n, k * h)))
         rows = kernels.row_losses(z, 1 / up, out.contiguous(), out_bias.contiguous(), self.y, self.weight)
         losses = rows.view(k, m, n).sum(2).t()
-        identity = losses.nan_to_num(nan=torch.inf, posinf=torch.inf).argmin(1)
+        best = losses.nan_to_num(nan=torch.inf, posinf=torch.inf).argmin(1)
+        identity = torch.where(self.known >= 0, self.known, best)
         order = identity.argsort(stable=True)
         place = torch.empty_like(order).scatter_(0, order, torch.arange(m, device=z.device))
         members = (identity == torch.arange(k, device=z.device)[:, None]).sum(1)
@@ -161,12 +167,17 @@ class FusedRound:
         return moved
 
     def _sum(
-        self, theta: Params, judged: Judged, moved: tuple[Tensor, Tensor, Tensor, Tensor]
+        self,
+        theta: Params,
+        judged: Judged,
+        moved: tuple[Tensor, Tensor, Tensor, Tensor],
+        found: Tensor,
+        losses: Tensor,
+        members: list[int],
     ) -> tuple[Tensor, Tensor, ClusterSum]:
         """Sum over i of s_ij w_i theta_i = (sum of w) theta_j - gamma (sum of w times what they moved by)."""
         parts, unit, out, out_bias = moved
         (k, h, _), n, width = theta[self.names[0]].shape, self.n, self.x2.shape[1] // 2
-        members = judged.members.tolist()
         x = self.x2.view(self.m, n, 2 * width)[:, :, :width].index_select(0, judged.order).view(-1, width)
         slopes, at = torch.zeros(k, width, 2 * h, device=x.device), 0
         for j, count in enumerate(members):
@@ -183,7 +194,7 @@ class FusedRound:
         for name, move in zip(self.names, moves, strict=True):
             value = theta[name].double()
             total[name] = weight.reshape(-1, *[1] * (value.dim() - 1)) * value - self.gamma * move
-        return judged.identity.cpu(), judged.losses.cpu(), ClusterSum(total, weight)
+        return found, losses, ClusterSum(total, weight)
 
     def _take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
         """A buffer that stays where it is, as CUDA graphs need."""
@@ -191,6 +202,10 @@ class FusedRound:
         if held is None or held.shape != shape:
             held = self.buffers[name] = torch.empty(shape, dtype=dtype, device=self.x2.device)
         return held
+
+
+def _to_host(judged: Judged) -> tuple[Tensor, Tensor, list[int]]:
+    return judged.identity.cpu(), judged.losses.cpu(), judged.members.tolist()
 
 
 @contextmanager
