@@ -148,7 +148,7 @@ def main() -> None:
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
             for last in (False, True):
                 made = cifar_cnn().to(memory_format=torch.channels_last if last else torch.contiguous_format)
-                for width in (1, 4, 10, 20):
+                for width in (4, 10):
                     try:
                         replay = streamed(made, theta, x, y, low, width)
                         print(

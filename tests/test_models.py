@@ -15,6 +15,7 @@ from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.engines import Job, fit
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, make_draw, make_task, mlp
+from ifca.models.networks import ResponseNorm
 
 CPU = torch.device("cpu")
 
@@ -46,6 +47,12 @@ def test_convolutional_networks_train_alike_on_both_engines(network: str) -> Non
     ]
     for name, value in results[0].items():
         torch.testing.assert_close(value, results[1][name])
+
+
+def test_response_norm_is_torchs() -> None:
+    x = torch.randn(3, 64, 5, 5, generator=torch.Generator().manual_seed(0))
+    expected = nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)(x)
+    torch.testing.assert_close(ResponseNorm(64)(x), expected)
 
 
 def test_cifar_initialisation_is_the_authors() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 
+import torch
 from torch import Tensor, nn
 
 
@@ -52,9 +53,25 @@ class CentreCrop(nn.Module):
         return x[..., top : top + self.size, left : left + self.size]
 
 
+class ResponseNorm(nn.Module):
+    """Local response normalisation as a product with a band matrix: the same as torch's, and much faster."""
+
+    def __init__(self, channels: int, size: int = 9, alpha: float = 0.001, beta: float = 0.75) -> None:
+        super().__init__()
+        self.beta = beta
+        near = (torch.arange(channels)[:, None] - torch.arange(channels)).abs() <= size // 2
+        self.band: Tensor
+        self.register_buffer("band", near.float() * alpha / size, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images [n, channels, height, width]."""
+        squares = (x * x).flatten(2)  # [n, channels, L]
+        return x / (1 + self.band @ squares).pow(self.beta).view_as(x)
+
+
 def cifar_cnn(classes: int = 10, *, lrn: bool = True) -> nn.Module:
     """The authors' CIFAR network (D7): two 5x5x64 convolutions, fc 384, fc 192; 24 x 24 crops."""
-    norms = [nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0) if lrn else nn.Identity() for _ in "12"]
+    norms = [ResponseNorm(64) if lrn else nn.Identity() for _ in "12"]
     model = nn.Sequential(
         OrderedDict(
             crop=CentreCrop(24),
