@@ -1,7 +1,8 @@
 """Which way to run many clients' CNN steps at once? python benchmarks/cnn_variants.py [clients]
 
-One step = 20 clients x a batch of 50 CIFAR images, each client with its own weights (authors' network). A round is
-50 such steps. Variants: grouped convolutions by vmap, convolutions as products, TF32, bfloat16, CUDA graphs, compile.
+One step = 20 clients x a batch of 50 CIFAR images, each client with its own weights (the authors' network).
+A round is 50 such steps. Variants: grouped convolutions by vmap, convolutions as products, a stream per
+client, TF32, bfloat16, channels last, CUDA graphs, compile.
 """
 
 from __future__ import annotations
@@ -127,9 +128,8 @@ def main() -> None:
     want = make_step(module, None)({n: v.clone() for n, v in theta.items()}, x, y)
     rows: list[tuple[str, nn.Module, torch.dtype | None, bool]] = []
     for kind, made in (("grouped", module), ("products", with_products(module))):
-        for tf32 in (False, True):
-            rows.append((f"{kind} {'tf32' if tf32 else 'fp32'}", made, None, tf32))
-        rows.append((f"{kind} bf16", made, torch.bfloat16, True))
+        rows += [(f"{kind} fp32", made, None, False), (f"{kind} tf32", made, None, True)]
+        rows += [(f"{kind} bf16", made, torch.bfloat16, True)]
     for name, made, low, tf32 in rows:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         torch.backends.cudnn.benchmark = True
@@ -137,13 +137,13 @@ def main() -> None:
             step = make_step(made, low)
             got = step(theta, x, y)
             error = max(float((got[n] - want[n]).norm() / (want[n] - theta[n]).norm()) for n in theta)
-            line = f"{name:15s} step {milliseconds(lambda: step(theta, x, y)):8.3f} ms"
+            line = f"{name:15s} step {milliseconds(lambda step=step: step(theta, x, y)):8.3f} ms"
             if DEVICE.type == "cuda":
                 line += f"  graph {milliseconds(graphed(step, theta, x, y)):8.3f} ms"
             print(line, f" error of the update {error:.1e}", flush=True)
         except Exception as failure:
             print(name, "failed:", repr(failure)[:200], flush=True)
-    if DEVICE.type == "cuda":
+    if DEVICE.type == "cuda" and "--streams" in sys.argv:
         for low, tf32 in ((None, False), (None, True), (torch.bfloat16, True)):
             torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
             for last in (False, True):
@@ -166,13 +166,13 @@ def main() -> None:
                         print("streams", width, "failed:", repr(failure)[:200], flush=True)
     if DEVICE.type == "cuda" and "--compile" in sys.argv:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-        for low in (None, torch.bfloat16):
+        for low, made in ((None, module), (torch.bfloat16, module), (None, with_products(module))):
             try:
-                compiled = torch.compile(make_step(with_products(module), low))
+                compiled = torch.compile(make_step(made, low))
                 print(
                     "compiled",
                     low,
-                    f"{milliseconds(lambda: compiled(theta, x, y)):8.3f} ms",
+                    f"{milliseconds(lambda compiled=compiled: compiled(theta, x, y)):8.3f} ms",
                     f"graph {milliseconds(graphed(compiled, theta, x, y)):8.3f} ms",
                     flush=True,
                 )

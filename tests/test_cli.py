@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_run_prints_the_comparison_and_the_folder(finished: tuple[Path, str]) -> None:
     _, printed = finished
-    for word in ("IFCA", "global", "local", "one-shot", "true 270", "run folder: out", "round 8/8"):
+    for word in ("IFCA", "global", "local", "one-shot", "true 270", "run folder: out", "round 8/8, loss"):
         assert word in printed
 
 
@@ -180,8 +180,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "complaint"),
     [
-        ("def make(): raise KeyError('oops')", "mine:make failed (KeyError: 'oops')"),
-        ("def make(x): return x", "mine:make failed (TypeError"),
+        ("def make(): raise KeyError('oops')", "making it failed (KeyError: 'oops')"),
+        ("def make(x): return x", "making it failed (TypeError"),
         ("def make() return 3", "cannot import mine:make (SyntaxError"),
         ("make = 3", "a function that makes one, got 3"),
         ("def make(): return 3", "a torch.nn.Module is needed, got int"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 from dataclasses import fields
 
 import numpy as np
@@ -101,7 +102,7 @@ def test_diverged_restarts_are_reported_and_outlived() -> None:
     [
         *[("option", "gradients"), ("engine", "foo"), ("initial", "zeros"), ("algorithm", "IFCA")],
         *[("rounds", 2.5), ("weighted", "no"), ("k", 2.0), ("k", True), ("k", None), ("step_size", "0.1")],
-        *[("shared", ["fc1"]), ("model", 3), ("model", lambda: 3)],
+        *[("shared", "fc1"), ("model", 3), ("model", lambda: 3)],
     ],
 )
 def test_typos_and_wrong_types_do_not_pass(field: str, value: object) -> None:
@@ -159,3 +160,12 @@ def test_a_local_model_does_not_depend_on_the_others() -> None:
         front = IFCA(k=1, algorithm="local", option="gradient", rounds=10).fit(groups((20,) * m, clusters=1))
         losses.append(float(front.fitted_.own_loss[0]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_a_fitted_front_can_be_pickled() -> None:
+    federation = groups((9, 9))
+    for model in (None, nn.Linear(6, 3)):
+        front = IFCA(algorithm="oneshot", rounds=1, model=model).fit(federation)
+        again = pickle.loads(pickle.dumps(front))
+        x, y = federation.train.arrays(0)
+        assert again.losses(x, y).tolist() == front.losses(x, y).tolist()

@@ -138,7 +138,8 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+    if message:
+        typer.echo("error: " + " ".join(message.split()), err=True)
     sys.exit(code)
 
 
@@ -165,7 +166,8 @@ def _show(console: Console, folder: Path) -> None:
     if summary["clusters"] is not None:
         console.print(clusters_table(finished))
         if summary["live_clusters"] < summary["k"]:
-            console.print(f"Only {summary['live_clusters']} of {summary['k']} clusters have clients.")
+            found = f"Only {summary['live_clusters']} of {summary['k']} clusters have clients"
+            console.print(f"{found}: try more restarts, or a smaller k.")
     console.print(comparison_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -154,11 +155,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         if not isinstance(federation, Federation):
             raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
         inputs = int(torch.Size(federation.input_shape).numel())
-        default: Factory = (
-            (lambda: linear(inputs, federation.outputs))
-            if federation.classes is None
-            else (lambda: mlp(inputs, federation.outputs))
-        )
+        maker = linear if federation.classes is None else mlp
+        default: Factory = partial(maker, inputs, federation.outputs)
         recipe = Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
         return Job(
             federation,

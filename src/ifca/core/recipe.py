@@ -65,6 +65,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
+        for name in ("shared", "l2_layers"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)

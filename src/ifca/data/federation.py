@@ -17,7 +17,7 @@ from ifca.data.check import put_together
 from ifca.data.clients import Client, Clients
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Federation:
     """Clients to train on, and clients to test on.
 
@@ -27,6 +27,13 @@ class Federation:
     train: Clients
     test: Clients | None = None
     classes: int | None = None  # None: regression
+
+    def __repr__(self) -> str:
+        """In a line."""
+        kind = "regression" if self.classes is None else f"{self.classes} classes"
+        test = "no test data" if self.test is None else f"{len(self.test)} test clients"
+        samples = f"{int(self.train.offsets[-1])} samples of shape {self.input_shape}"
+        return f"Federation({len(self.train)} clients, {samples}, {kind}, {test})"
 
     @cached_property
     def test_owner(self) -> NDArray[np.int64]:
@@ -89,7 +96,12 @@ class Federation:
         clusters: Sequence[int] | None = None,
         classes: int | None = None,
     ) -> Federation:
-        """From lists with an array per client."""
+        """From lists with an array per client.
+
+        x, y: training data; x_test, y_test: data to test on; ids: names (default 0, 1, ...); clusters: the
+        true clusters, to compare with, never trained on; classes: number of classes (default: the largest label
+        and one; float targets make it a regression).
+        """
         lists = {"y": y, "x_test": x_test, "y_test": y_test, "ids": ids, "clusters": clusters}
         for name, given in lists.items():
             if given is not None and len(given) != len(x):

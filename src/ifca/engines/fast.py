@@ -76,7 +76,7 @@ class FastEngine:
                 data = load(self.clients, members, like, self._scratch)
                 if asked[place[0]]:
                     z = self._products(wide, data)  # [b, n, k, h]: one product for all models
-                    table, _ = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data)
+                    table, _ = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
                     j = identity(table)
                     z, own = z[torch.arange(len(j), device=j.device), :, j], table.gather(1, j[:, None])[:, 0]
                     if losses is not None:
@@ -107,7 +107,7 @@ class FastEngine:
                 data = load(clients, place.numpy(), like, self._scratch)
                 if wide is not None:
                     z = self._products(wide, data)
-                    one, right = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data)
+                    one, right = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data, count=True)
                 elif own is not None:
                     one, right, _ = (
                         part[:, None] for part in self._own(theta, data, own[place].to(like.device))
@@ -166,7 +166,7 @@ class FastEngine:
             part = data if len(mine) == b else data.of(mine)
             model = {name: value[cluster : cluster + 1] for name, value in theta.items()}
             z_j = self._products(self._side_by_side(model), part)[:, :, 0]
-            tables = self._judge(model, z_j.reshape(1, len(mine) * n, -1), part)
+            tables = self._judge(model, z_j.reshape(1, len(mine) * n, -1), part, count=True)
             z[mine], loss[mine], correct[mine] = z_j, tables[0][:, 0], tables[1][:, 0]
         return loss, correct, z
 
@@ -186,14 +186,14 @@ class FastEngine:
             torch.addmm(bias, x, weight, alpha=data.scale, out=out)
         return out.view(*data.x.shape[:2], k, -1)
 
-    def _judge(self, theta: Params, z: Tensor, data: Chunk) -> tuple[Tensor, Tensor]:
+    def _judge(self, theta: Params, z: Tensor, data: Chunk, *, count: bool) -> tuple[Tensor, Tensor]:
         """Z [k, b n, h] -> mean losses and numbers of right predictions [b, k]."""
         (b, n), y, rest = data.y.shape[:2], data.y.flatten(0, 1), self._rest(theta)
         if self.first.dense is not None and self.task.classifies:
             memory = self._scratch.take("a", (z.shape[1], z.shape[0], z.shape[2]), z).transpose(0, 1)
             logits, _ = dense_logits(self.first.dense, rest, z, memory)  # [k, classes, b n]
             loss = -torch.log_softmax(logits, 1).gather(1, y[None, None].expand(len(z), 1, -1))[:, 0]
-            right = (logits.argmax(1) == y).to(loss.dtype)
+            right = (logits.argmax(1) == y).to(loss.dtype) if count else loss
         else:
             models = [{name: value[j] for name, value in rest.items()} for j in range(len(z))]
             outputs = [self.first.rest(model, z[j]) for j, model in enumerate(models)]

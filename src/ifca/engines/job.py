@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from sklearn.base import clone
@@ -57,6 +57,10 @@ class Job:
         m = len(self.federation.train)
         if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only the fields: what is made from them is made again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def models(self) -> int:

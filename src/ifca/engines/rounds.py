@@ -36,7 +36,7 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         who = participants(job.recipe, t, job.federation.train.keys)  # M_t
         known = known_identity(job.recipe, state, who)
         replies = engine.train(state.theta, who, known, t)
-        check_finite(job.recipe, job.federation.train, f"in round {t}", who, replies.loss)
+        check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
         state = next_state(job, state, who, known, replies)
         for name, value in state.theta.items():
             _check_number(job.recipe, t, f"parameter {name}", float(value.abs().max()))
@@ -130,7 +130,7 @@ def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss:
 def _check_number(recipe: Recipe, t: int, what: str, value: float | None) -> None:
     if value is not None and not math.isfinite(value):
         raise Diverged(
-            f"training diverged: after round {t} the {what} is {value}; "
+            f"training diverged: after round {t + 1} the {what} is {value}; "
             f"try a smaller step_size than {recipe.step_size}"
         )
 

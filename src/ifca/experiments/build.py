@@ -9,7 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
@@ -88,12 +87,4 @@ def _own_model(name: str) -> Factory:
         raise InvalidInput(
             f"model.name: cannot import {name} ({type(reason).__name__}: {reason})"
         ) from reason
-    factory = as_factory(made)
-
-    def careful() -> nn.Module:
-        try:
-            return factory()
-        except Exception as reason:
-            raise InvalidInput(f"model.name: {name} failed ({type(reason).__name__}: {reason})") from reason
-
-    return careful
+    return as_factory(made)

@@ -129,7 +129,10 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     for setting in settings or []:
         _set(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
-    return parse_config(content, source if file else "default config")
+    return parse_config(
+        content,
+        source if file and not settings else f"{source.name} with --set" if settings else "default config",
+    )
 
 
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:

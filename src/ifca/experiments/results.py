@@ -15,11 +15,16 @@ from torch import Tensor
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.data import Clients
 from ifca.engines import Fitted
 from ifca.engines.checkpoint import save_tensors, write_atomically
 from ifca.experiments.config import Config, config_dict
 from ifca.experiments.directory import ROUNDS
 
+COLUMNS = (
+    *("id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_cluster"),
+    *("test_loss", "test_accuracy", "test_accuracy_train_rule", "bytes_down", "bytes_up"),
+)
 SUMMARY, CLIENTS, MODELS = "summary.json", "clients.csv", "models.safetensors"
 
 
@@ -114,50 +119,54 @@ def restart_report(restart: int, start: Fitted | Diverged) -> dict[str, Any]:
 
 
 def clients_table(fitted: Fitted) -> str:
-    """A row per client: its cluster, its losses under all models, how well it is served, its bytes."""
+    """A row per client: its cluster, its losses under all models, how well it is served, its bytes.
+
+    Clients that are only tested follow; their cluster is the one with the lowest loss on their test data.
+    """
     federation, test, labels = fitted.job.federation, fitted.test, fitted.labels.tolist()
-    true = federation.train.true_cluster
     columns = fitted.train.loss.shape[1]
-    place = {int(owner): i for i, owner in enumerate(federation.test_owner) if owner >= 0}
-    head = ["id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_accuracy"]
-    head += ["test_accuracy_train_rule", "bytes_down", "bytes_up", *[f"loss_{j}" for j in range(columns)]]
+    tested, strangers = _test_columns(fitted)
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(head)
+    table.writerow([*COLUMNS, *[f"loss_{j}" for j in range(columns)]])
     own, losses = fitted.own_loss.tolist(), fitted.train.loss.tolist()
     down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
-    paper, by_train, sizes = _test_columns(fitted)
     for i, name in enumerate(federation.train.ids):
-        tested = ["", "", ""]
-        if i in place:
-            tested = [sizes[place[i]], paper[place[i]], by_train[place[i]]]
-        truth = "" if true is None else int(true[i])
-        samples = int(federation.train.sizes[i])
-        table.writerow([name, labels[i], truth, samples, own[i], *tested, down[i], up[i], *losses[i]])
-    if test is not None and federation.test is not None:
-        truth_of = federation.test.true_cluster
-        for i in range(len(federation.test)):
-            if federation.test_owner[i] < 0:  # never in training: assigned by its own data
-                truth = "" if truth_of is None else int(truth_of[i])
-                start = [federation.test.ids[i], int(test.paper_rule[i]), truth, 0, ""]
-                table.writerow([*start, sizes[i], paper[i], "", 0, 0, *test.scores.loss[i].tolist()])
+        start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
+        table.writerow([*start, *tested.get(i, [""] * 5), down[i], up[i], *losses[i]])
+    for i, cells in strangers.items():
+        assert test is not None
+        assert federation.test is not None
+        start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
+        table.writerow([*start, *cells, 0, 0, *test.scores.loss[i].tolist()])
     return out.getvalue()
 
 
-def _test_columns(fitted: Fitted) -> tuple[list[Any], list[Any], list[Any]]:
-    """Accuracy by both rules and the number of samples of each test client; empty in regression."""
-    test = fitted.test
-    if test is None:
-        return [], [], []
+def _truth(clients: Clients, i: int) -> int | str:
+    return "" if clients.true_cluster is None else int(clients.true_cluster[i])
 
-    def column(rule: Tensor) -> list[Any]:
-        share = (test.correct(rule) / test.sizes).tolist()
+
+def _test_columns(fitted: Fitted) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+    """The test cells of each training client, by its place, and of each client that is only tested."""
+    test, owner = fitted.test, fitted.job.federation.test_owner.tolist()
+    if test is None:
+        return {}, {}
+
+    def share(rule: Tensor) -> list[Any]:
+        right = (test.correct(rule) / test.sizes).tolist()
         return [
             value if test.classification and j >= 0 else ""
-            for value, j in zip(share, rule.tolist(), strict=True)
+            for value, j in zip(right, rule.tolist(), strict=True)
         ]
 
-    return column(test.paper_rule), column(test.train_rule), test.sizes.long().tolist()
+    served, loss, sizes = (
+        test.paper_rule.tolist(),
+        test.loss(test.paper_rule).tolist(),
+        test.sizes.long().tolist(),
+    )
+    rows = list(zip(sizes, served, loss, share(test.paper_rule), share(test.train_rule), strict=True))
+    known = {place: list(row) for place, row in zip(owner, rows, strict=True) if place >= 0}
+    return known, {i: list(row) for i, row in enumerate(rows) if owner[i] < 0}
 
 
 def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:

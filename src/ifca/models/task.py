@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -52,21 +53,26 @@ def as_factory(model: nn.Module | Factory) -> Factory:
                 "pass a function that makes the model instead of the model"
             )
 
-    def fresh() -> nn.Module:
-        made = copy.deepcopy(model)
-        for part in made.modules():
-            if callable(reset := getattr(part, "reset_parameters", None)):
-                reset()
-        return made
+    return partial(_fresh, model)
 
-    return fresh
+
+def _fresh(model: nn.Module) -> nn.Module:
+    copied = copy.deepcopy(model)
+    for part in copied.modules():
+        if callable(reset := getattr(part, "reset_parameters", None)):
+            reset()
+    return copied
 
 
 def made(factory: Factory, seed: int = 0) -> nn.Module:
     """A module as the factory makes it from a seed; the user's random state is left alone."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        module = factory()
+        try:
+            module = factory()
+        except Exception as reason:
+            name = type(reason).__name__
+            raise InvalidInput(f"model: making it failed ({name}: {reason})") from reason
     if not isinstance(module, nn.Module):
         raise InvalidInput(f"model: a torch.nn.Module is needed, got {type(module).__name__}")
     return module

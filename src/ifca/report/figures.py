@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ifca.report.read import RunFolder
 
@@ -35,7 +36,7 @@ def accuracy_figure(run: RunFolder) -> Figure:
     if run.summary["test_loss"] is not None:
         metric, label = "test_loss", "test loss"
     if run.summary["test_accuracy"] is not None:
-        metric, label = "test_accuracy", "test accuracy (%)"
+        metric, label = "test_accuracy", "test accuracy (%), paper's rule"
     scale = 100 if metric == "test_accuracy" else 1
     for one, colour in zip(runs, COLOURS, strict=False):
         points = [(r["round"] + 1, scale * r[metric]) for r in one.rounds if r.get(metric) is not None]
@@ -47,6 +48,7 @@ def accuracy_figure(run: RunFolder) -> Figure:
     axes.set(xlabel="round", ylabel=label, title="Accuracy per round" if scale == 100 else "Loss per round")
     axes.legend()
     axes.grid(alpha=0.3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 

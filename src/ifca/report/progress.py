@@ -14,9 +14,9 @@ LINES_PER_STAGE = 4
 
 def describe(record: dict[str, Any]) -> str:
     """A round in a few words."""
-    words = [f"train loss {record['train_loss']:.4f}"]
+    words = [f"loss {record['train_loss']:.4f}"]
     if record.get("test_accuracy") is not None:
-        words.append(f"test accuracy {100 * record['test_accuracy']:.2f} %")
+        words.append(f"test {100 * record['test_accuracy']:.2f} %")
     elif record.get("test_loss") is not None:
         words.append(f"test loss {record['test_loss']:.4f}")
     if record["cluster_sizes"] is not None:
@@ -38,7 +38,7 @@ class Bars:
     def round(self, record: dict[str, Any]) -> None:
         """One step of the bar."""
         assert self._task is not None
-        self._progress.update(self._task, advance=1, status=describe(record))
+        self._progress.update(self._task, advance=1, status=describe(record).split(", clusters")[0])
 
 
 class Lines:

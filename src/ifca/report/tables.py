@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from ifca.report.figures import NAMES
@@ -13,20 +14,19 @@ from ifca.report.read import RunFolder
 def comparison_table(run: RunFolder) -> Table:
     """The algorithms side by side; accuracy by both rules, in regression the test loss instead."""
     classifies = run.summary["test_accuracy"] is not None
-    table = Table(title="Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
+    table = _table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
     table.add_column("algorithm")
     rules = (
         ("paper's\nrule", "train\nrule")
         if classifies
         else ("test loss,\npaper's rule", "test loss,\ntrain rule")
     )
-    for head in ("models", *rules, "train\nloss", "clusters\nright %", "bytes\ndown", "bytes\nup", "seconds"):
+    for head in (*rules, "train\nloss", "clusters\nright %", "bytes\ndown", "bytes\nup", "seconds"):
         table.add_column(head, justify="right")
     kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
         table.add_row(
             NAMES[summary["algorithm"]],
-            str(summary["k"]),
             show(summary[kind]),
             show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
@@ -41,8 +41,9 @@ def comparison_table(run: RunFolder) -> Table:
 def clusters_table(run: RunFolder) -> Table:
     """The recovered clusters, against the true ones where they are known."""
     true: dict[str, list[int]] = run.summary["true_clusters"] or {}
-    table = Table(title="Recovered clusters" + (" against true ones (clients)" if true else ""))
-    for head in ("cluster", "clients", "test\naccuracy %", "train\nloss"):
+    table = _table("Recovered clusters" + (" against true ones (clients)" if true else ""))
+    classifies = run.summary["test_accuracy"] is not None
+    for head in ("cluster", "clients", "test\naccuracy %" if classifies else "test\nloss", "train\nloss"):
         table.add_column(head, justify="right")
     for name in true:
         table.add_column(f"true {name}", justify="right")
@@ -58,7 +59,7 @@ def clusters_table(run: RunFolder) -> Table:
 def restarts_table(run: RunFolder) -> Table:
     """All restarts; the one kept has the lowest training loss of the clients."""
     restarts: list[dict[str, Any]] = run.summary["restarts"]
-    table = Table(title="Restarts, judged by the clients' training loss")
+    table = _table("Restarts, judged by the clients' training loss")
     for head in ("restart", "train loss", "live clusters", "kept"):
         table.add_column(head, justify="right")
     for row in restarts:
@@ -72,7 +73,7 @@ def bench_table(rows: list[dict[str, Any]]) -> Table:
     """The engines of a bench, side by side."""
     head = rows[0] if rows else {"job": "", "scale": 1, "gemm_gflops": 0, "device": ""}
     rate = f"{head['gemm_gflops']:,.0f} GFLOP/s float32 products"
-    table = Table(title=f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
+    table = _table(f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
     table.add_column("engine")
     for name in (
         "seconds\na round",
@@ -93,6 +94,11 @@ def bench_table(rows: list[dict[str, Any]]) -> Table:
             f"{row['peak_memory_mib']:,.0f}",
         )
     return table
+
+
+def _table(title: str) -> Table:
+    """A table that fits a terminal of 80 columns."""
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
 def _percent(value: float | None) -> str:
