@@ -6,11 +6,13 @@ import json
 import sys
 from dataclasses import replace
 
+import numpy as np
 import torch
 
+from ifca.data import Clients
 from ifca.engines import fit, fused
 from ifca.engines.fit import start
-from ifca.experiments.bench import JOBS, _mnist, bench
+from ifca.experiments.bench import JOBS, _cifar, _mnist, bench
 
 CUDA = torch.device("cuda")
 
@@ -23,7 +25,7 @@ def agreement(n: int) -> None:
     """Fused, plain fast path on CUDA, and the loop on the CPU in double precision, three rounds."""
     job = _mnist(12, n, 1.0, CUDA)
     job = replace(job, recipe=replace(job.recipe, rounds=3, evaluate_every=0, seed=1))
-    oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), dtype=torch.float64))
+    oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), precision="float64"))
     engine = job.placed().make_engine()
     theta = start(job).theta
     print(n, "fused applies:", engine._fuses(theta, CUDA))  # type: ignore[attr-defined]
@@ -41,14 +43,42 @@ def agreement(n: int) -> None:
         print(n, name, errors, "labels", torch.equal(result.labels, oracle.labels), flush=True)
 
 
+def convolutions() -> None:
+    """Captured mini-batch steps on CUDA against the loop on the CPU in double precision."""
+    job = _cifar(0.1, CUDA)
+    small = replace(job.federation, train=_first(job.federation.train, 60))
+    recipe = replace(job.recipe, rounds=2, local_epochs=2, batch_size=25, evaluate_every=0)
+    job = replace(job, federation=small, recipe=recipe)
+    oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), precision="float64"))
+    for precision in ("float32", "tf32", "bfloat16"):
+        result = fit(replace(job, precision=precision))  # type: ignore[arg-type]
+        errors = {
+            key: f"{relative(value, oracle.state.theta[key]):.1e}"
+            for key, value in result.state.theta.items()
+        }
+        print("cnn", precision, errors, "labels", torch.equal(result.labels, oracle.labels), flush=True)
+
+
+def _first(clients: Clients, n: int) -> Clients:
+    keep = torch.cat([torch.arange(int(a), int(a) + n) for a in clients.offsets[:-1]])
+    return replace(clients, x=clients.x[keep], y=clients.y[keep], offsets=np.arange(len(clients) + 1) * n)
+
+
 def main() -> None:
+    convolutions()
     for n in (50, 100, 200, 33, 129):
         agreement(n)
     rows = []
     for name in JOBS:
         if name == "cifar" and "--no-cifar" in sys.argv:
             continue
-        engines = ("fast", "fast-stable") if name.startswith("mnist") else ("vectorised", "fast")
+        engines = ("fast", "fast-stable") if name.startswith("mnist") else ()
+        engines = (
+            ("vectorised", "vectorised-tf32-compiled", "vectorised-bfloat16-compiled")
+            if name == "cifar"
+            else engines
+        )
+        engines = ("vectorised", "fast") if name.startswith("synthetic") else engines
         for row in bench(name, device=CUDA, engines=engines):
             rows.append(row)
             print(

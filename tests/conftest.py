@@ -30,7 +30,7 @@ def groups(sizes: tuple[int, ...], clusters: int = 2, dimension: int = 6, seed: 
 def make_job(federation: Federation, recipe: Recipe, **options: object) -> Job:
     """A job in double precision, where engines agree to many digits and no ReLU sits on its edge."""
     inputs = int(np.prod(federation.input_shape))
-    options = {"dtype": torch.float64, **options}
+    options = {"precision": "float64", **options}
     return Job(federation, recipe, lambda: mlp(inputs, 3, (5,)), **options)  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ def scalar_job(points: list[tuple[float, float]], theta: list[float], recipe: Re
     clients = [Client(np.array([[x]]), np.array([y])) for x, y in points]
     start: Params = {"fc1.weight": torch.tensor(theta, dtype=torch.float64).reshape(-1, 1, 1)}
     return Job(
-        Federation.from_clients(clients), recipe, lambda: linear(1), dtype=torch.float64, warm_start=start
+        Federation.from_clients(clients), recipe, lambda: linear(1), precision="float64", warm_start=start
     )
 
 

@@ -218,7 +218,7 @@ def test_uint8_pixels_are_scaled_the_same_by_both_engines() -> None:
 
 def test_engines_agree_in_single_precision_to_1e_5() -> None:
     federation = groups((30, 22, 41, 18), dimension=10)
-    job = make_job(federation, Recipe(k=2, rounds=5), dtype=torch.float32)
+    job = make_job(federation, Recipe(k=2, rounds=5), precision="float32")
     assert_same(fit(replace(job, engine="loop")), fit(job), tolerance=1e-5)
 
 

@@ -14,8 +14,13 @@ from ifca.core.random import generator
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.engines import Job, fit
+from ifca.engines.fit import start
+from ifca.engines.loop import LoopEngine
+from ifca.engines.vectorised import VectorisedEngine
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, make_draw, make_task, mlp
+from ifca.models.first_layer import first_layer
 from ifca.models.networks import ResponseNorm
+from ifca.models.products import with_products
 
 CPU = torch.device("cpu")
 
@@ -41,12 +46,38 @@ def test_convolutional_networks_train_alike_on_both_engines(network: str) -> Non
     federation = Federation.from_arrays(x, y, classes=4)
     recipe = Recipe(k=2, rounds=1, local_epochs=1, batch_size=3, step_size=0.01, shared=("conv1",))
     make = (lambda: cifar_cnn(4)) if network == "cifar" else (lambda: femnist_cnn(4))
-    results = [
-        fit(Job(federation, recipe, make, engine=engine, dtype=torch.float64)).state.theta
-        for engine in ("loop", "vectorised")
+    job = Job(federation, recipe, make, precision="float64")
+    assert isinstance(job.make_engine(), LoopEngine)  # on a CPU convolutions gain nothing from vmap
+    theta, who = start(job).theta, torch.arange(2)
+    totals = [
+        kind(job.task, recipe, federation.train).train(theta, who, torch.full_like(who, -1), 0).total.total
+        for kind in (LoopEngine, VectorisedEngine)
     ]
-    for name, value in results[0].items():
-        torch.testing.assert_close(value, results[1][name])
+    for name, value in totals[0].items():
+        torch.testing.assert_close(value, totals[1][name])
+
+
+def test_convolutions_as_products_are_the_same_layers() -> None:
+    module = cifar_cnn()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(with_products(module)(x), module(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "fast"),
+    [
+        (mlp(4, 3), True),
+        (mlp(4, 3, (5, 6)), True),
+        (nn.Linear(4, 3), True),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)), True),
+        (nn.Sequential(nn.ReLU(), nn.Linear(4, 3)), False),
+        (nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3)), False),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), False),
+        (cifar_cnn(), False),
+    ],
+)
+def test_which_models_have_a_fast_path(module: nn.Module, fast: bool) -> None:
+    assert (first_layer(module) is not None) == fast
 
 
 def test_response_norm_is_torchs() -> None:

@@ -28,7 +28,7 @@ def test_all_runs_of_a_trial_equal_the_loop(chunk_bytes: int, monkeypatch: pytes
         federation = Federation.from_clients([Client(x[i], y[run, i]) for i in range(m)])
         recipe = Recipe(k=k, rounds=rounds, option="gradient", step_size=float(step[run]))
         start = {"fc1.weight": theta[run][:, None]}
-        job = Job(federation, recipe, lambda: linear(d), engine="loop", dtype=torch.float64, warm_start=start)
+        job = Job(federation, recipe, lambda: linear(d), engine="loop", precision="float64", warm_start=start)
         fitted = fit(job)
         torch.testing.assert_close(models[run][:, None], fitted.state.theta["fc1.weight"])
         assert identity[run].tolist() == fitted.history[-1]["identity"]

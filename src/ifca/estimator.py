@@ -26,6 +26,7 @@ from ifca.data.clients import features
 from ifca.engines import Fitted, Job, choose_device, fit
 from ifca.engines.check import check
 from ifca.engines.job import EngineName
+from ifca.engines.precision import Precision
 from ifca.engines.rounds import OnRound, Record
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
@@ -75,7 +76,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         erm_step_size: float | None = None,
         evaluate_every: int = 1,
         seed: int = 0,
-        precision: Literal["float32", "float64"] = "float32",
+        precision: Precision = "float32",
         engine: EngineName = "vectorised",
         device: str = "auto",
         memory_budget: int | None = None,
@@ -165,7 +166,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
             loss=self.loss,
             engine=self.engine,
             device=choose_device(self.device),
-            dtype=getattr(torch, self.precision),
+            precision=self.precision,
             budget=None if self.memory_budget is None else self.memory_budget * 2**20,
             warm_start=self.warm_start,
             clusterer=self.clusterer,

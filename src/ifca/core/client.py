@@ -21,19 +21,22 @@ def client_round(
 
     theta: the k models [k, ...]; own: the client's identity where the server sent only that model.
     """
-    k = model_count(theta)
-    seen = data if plan.identity is None else take(data, plan.identity)
-    if own is None:
-        losses = cluster_losses(task, theta, seen)
-        j = identity(losses)
-    else:
-        j = own
-        losses = torch.where(one_hot(j, k), mean_loss(task, select(theta, j), seen), torch.nan)
+    j, losses = estimate(task, theta, data, plan, own)
     chosen = select(theta, j)
     if recipe.option == "gradient":
         batch = data if plan.steps is None else take(data, plan.steps[0])
         return ClientReply(j, losses, gradient(task, chosen, batch))
     return ClientReply(j, losses, local_update(task, chosen, step, _batches(recipe, data, plan)))
+
+
+def estimate(task: Task, theta: Params, data: Data, plan: Plan, own: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The identity j-hat (line 6), and the losses [k] that decided it; NaN for models not sent."""
+    seen = data if plan.identity is None else take(data, plan.identity)
+    if own is None:
+        losses = cluster_losses(task, theta, seen)
+        return identity(losses), losses
+    loss = mean_loss(task, select(theta, own), seen)
+    return own, torch.where(one_hot(own, model_count(theta)), loss, torch.nan)
 
 
 def cluster_losses(task: Task, theta: Params, data: Data) -> Tensor:
@@ -77,9 +80,14 @@ def gradient(task: Task, theta: Params, data: Data) -> Params:
 def local_update(task: Task, theta: Params, step: float, batches: Iterable[Data]) -> Params:
     """LocalUpdate(theta, gamma, tau): theta <- theta - gamma grad F_i(theta), one step per batch."""
     for batch in batches:
-        g = gradient(task, theta, batch)
-        theta = {name: value - step * g[name] for name, value in theta.items()}
+        theta = local_step(task, theta, step, batch)
     return theta
+
+
+def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data) -> Params:
+    """One (stochastic) gradient step of LocalUpdate."""
+    g = gradient(task, theta, batch)
+    return {name: value - step * g[name] for name, value in theta.items()}
 
 
 def _batches(recipe: Recipe, data: Data, plan: Plan) -> Iterable[Data]:

@@ -99,8 +99,8 @@ class Federation:
         """From lists with an array per client.
 
         x, y: training data; x_test, y_test: data to test on; ids: names (default 0, 1, ...); clusters: the
-        true clusters, to compare with, never trained on; classes: number of classes (default: the largest label
-        and one; float targets make it a regression).
+        true clusters, to compare with, never trained on; classes: number of classes (default: the largest
+        label and one; float targets make it a regression).
         """
         lists = {"y": y, "x_test": x_test, "y_test": y_test, "ids": ids, "clusters": clusters}
         for name, given in lists.items():

@@ -19,6 +19,7 @@ from ifca.data import Clients
 from ifca.engines.base import Engine, Scores
 from ifca.engines.evaluate import Evaluation, evaluate
 from ifca.engines.job import Job
+from ifca.engines.precision import products
 from ifca.engines.rounds import OnRound, Record, check_finite, train
 
 
@@ -55,7 +56,8 @@ def fit(
     began = time.perf_counter()
     job = job.placed()
     engine = job.make_engine()
-    first = resume or start(job, restart)
+    with products(job.precision):
+        first = resume or start(job, restart)
     preparation = 0.0 if resume else time.perf_counter() - began
 
     def told(state: ClusterState, record: Record) -> None:
@@ -67,9 +69,11 @@ def fit(
         if on_round is not None:
             on_round(state, record)
 
-    state = train(job, engine, first, told)
-    labels, scores = final_identities(job, engine, state)
-    return Fitted(job, restart, state, labels, scores, evaluate(engine, job, state.theta, labels), history)
+    with products(job.precision):
+        state = train(job, engine, first, told)
+        labels, scores = final_identities(job, engine, state)
+        test = evaluate(engine, job, state.theta, labels)
+    return Fitted(job, restart, state, labels, scores, test, history)
 
 
 def start(job: Job, restart: int = 0) -> ClusterState:

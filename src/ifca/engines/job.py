@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import torch
 from sklearn.base import clone
 from sklearn.cluster import KMeans
+from torch import nn
 
 from ifca.core.baselines import number_of_models
 from ifca.core.errors import InvalidInput
@@ -24,6 +25,7 @@ from ifca.engines.base import Engine
 from ifca.engines.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.memory import default_budget
+from ifca.engines.precision import Precision, storage
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, made, make_draw, make_task
@@ -42,7 +44,8 @@ class Job:
     loss: Loss | None = None  # per sample; None: cross-entropy, or squared error in regression
     engine: EngineName = "vectorised"
     device: torch.device = CPU
-    dtype: torch.dtype = torch.float32
+    precision: Precision = "float32"
+    compiled: bool = False  # torch.compile for mini-batch steps on CUDA
     budget: int | None = None  # bytes that chunks of clients may take; None: 2 GiB, on a GPU half of it
     fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
     warm_start: Params | None = None
@@ -54,9 +57,16 @@ class Job:
             raise InvalidInput(
                 f"engine must be one of {', '.join(get_args(EngineName))}, got {self.engine!r}"
             )
+        if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
+            raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
         if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the models' parameters."""
+        return storage(self.precision)
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the fields: what is made from them is made again."""
@@ -72,7 +82,10 @@ class Job:
         """The model as a function, with its loss."""
         regression = self.federation.classes is None
         template = made(self.model).to(self.dtype)
-        return make_task(template, self.recipe, regression=regression, device=self.device, loss=self.loss)
+        low = torch.bfloat16 if self.precision == "bfloat16" else None
+        return make_task(
+            template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
+        )
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -103,7 +116,16 @@ class Job:
             return LoopEngine(self.task, self.recipe, self.federation.train)
         if self.fast_path and applies(self.task, self.recipe):
             return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
-        return VectorisedEngine(self.task, self.recipe, self.federation.train, budget=budget)
+        if self.device.type == "cpu" and self.convolves:
+            return LoopEngine(self.task, self.recipe, self.federation.train)  # measured: never slower
+        return VectorisedEngine(
+            self.task, self.recipe, self.federation.train, budget=budget, compiled=self.compiled
+        )
+
+    @cached_property
+    def convolves(self) -> bool:
+        """Whether the model has convolutions: on a CPU they gain nothing from other clients beside them."""
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in made(self.model).modules())
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""

@@ -24,6 +24,7 @@ class ChunkLimit:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
         self._last = 0
+        self._said = False
 
     def cap(self, size: int) -> int:
         """The chunk to use now."""
@@ -38,7 +39,8 @@ class ChunkLimit:
             except torch.OutOfMemoryError as full:
                 if self._last <= 1:
                     raise InvalidInput(f"the device's memory does not hold one client ({full})") from full
-                if self.limit is None or self.limit == self._last:
+                if not self._said:
+                    self._said = True
                     message = (
                         f"out of device memory with {self._last} clients at once; going on with half as many"
                     )

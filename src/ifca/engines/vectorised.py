@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from ifca.core.client import client_round, score
+from ifca.core.client import client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, make_plan
@@ -19,6 +19,7 @@ from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
+from ifca.engines.graphed import GraphedSteps
 from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
 
 
@@ -46,9 +47,11 @@ class VectorisedEngine:
         *,
         budget: int = DEFAULT_BUDGET,
         chunk: int | None = None,
+        compiled: bool = False,
     ) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
         self.budget, self._limit = budget, ChunkLimit(chunk)
+        self._graphed = GraphedSteps(task, compiled=compiled)
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
@@ -113,12 +116,24 @@ class VectorisedEngine:
             None if steps is None else steps.to(like.device),
         )
 
-        def one(data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None) -> ClientReply:
-            return client_round(self.task, self.recipe, self.recipe.step(t), theta, data, Plan(*rows), own)
-
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
-        reply: ClientReply = _mapped(one, dims, data, (plan.identity, plan.steps), own)
+        step = self.recipe.step(t)
+        if like.is_cuda and self.recipe.option == "model" and plan.steps is not None:
+
+            def judge(data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None) -> Any:
+                return estimate(self.task, theta, data, Plan(*rows), own)
+
+            j, losses = _mapped(judge, dims, data, (plan.identity, plan.steps), own)
+            reply = ClientReply(j, losses, self._graphed(select(theta, j), data, plan.steps, step))
+        else:
+
+            def turn(
+                data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None
+            ) -> ClientReply:
+                return client_round(self.task, self.recipe, step, theta, data, Plan(*rows), own)
+
+            reply = _mapped(turn, dims, data, (plan.identity, plan.steps), own)
         weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
         fold(total, reply.identity, reply.update, weight)
         return reply

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ifca.data import Clients, Federation, mixture_of_regressions
 from ifca.engines import Job
 from ifca.engines.fast import applies
 from ifca.engines.fit import start
+from ifca.engines.precision import Precision, products
 from ifca.engines.rounds import next_state
 from ifca.engines.sweep import sweep
 from ifca.models import cifar_cnn, linear, mlp
@@ -77,10 +79,18 @@ def _training(name: str, scale: float, device: torch.device, rounds: int) -> Tim
     plain = _loop_flops(job)
     yield "loop", lambda: (_round_seconds(replace(job, engine="loop"), rounds), plain)
     yield "vectorised", lambda: (_round_seconds(replace(job, fast_path=False), rounds), plain)
+    if name == "cifar" and device.type == "cuda":
+        kinds: list[Precision] = ["tf32", "bfloat16"]
+        for kind in kinds:
+            yield f"vectorised-{kind}-compiled", partial(_timed, job, kind, rounds, plain)
     if applies(job.task, job.recipe):
         yield "fast", lambda: (_round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
         stable = replace(job, recipe=replace(job.recipe, stable_after=1, recheck_every=10**6))
         yield "fast-stable", lambda: (_round_seconds(stable, rounds), _fast_flops(job, 1))
+
+
+def _timed(job: Job, precision: Precision, rounds: int, flops: float) -> tuple[float, float]:
+    return _round_seconds(replace(job, precision=precision, compiled=True), rounds), flops
 
 
 def _round_seconds(job: Job, rounds: int) -> float:
@@ -99,7 +109,8 @@ def _round_seconds(job: Job, rounds: int) -> float:
         stable = job.recipe.stable_after is not None and t > 0
         state = replace(state, unchanged=1) if stable else state
         before = time.perf_counter()
-        state = one(state)
+        with products(job.precision):
+            state = one(state)
         if job.device.type == "cuda":
             torch.cuda.synchronize()
         best = min(best, time.perf_counter() - before) if t >= warm else best

@@ -14,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Algorithm, Recipe
+from ifca.engines.precision import Precision
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -95,8 +96,10 @@ class Config(Recipe):
     """loop: one client at a time; vectorised: chunks of clients at once. Same results."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
-    precision: Literal["float32", "float64"] = "float32"
-    """Of models and arithmetic."""
+    precision: Precision = "float32"
+    """float32, float64; on CUDA also tf32 or bfloat16: faster products of fewer digits, never silently."""
+    compiled: bool = False
+    """Let torch.compile fuse mini-batch steps on CUDA (takes a minute at the start)."""
     memory_budget: Positive | None = None
     """MiB that chunks of clients may take; none: 2048, on a GPU half of what is free."""
     fast_path: bool = True

@@ -89,9 +89,15 @@ def make_draw(factory: Factory, dtype: torch.dtype = torch.float32) -> Draw:
 
 
 def make_task(
-    module: nn.Module, recipe: Recipe, *, regression: bool, device: torch.device, loss: Loss | None = None
+    module: nn.Module,
+    recipe: Recipe,
+    *,
+    regression: bool,
+    device: torch.device,
+    loss: Loss | None = None,
+    low: torch.dtype | None = None,
 ) -> Task:
-    """The module as a function of its parameters, with its loss and regulariser."""
+    """The module as a function of its parameters, with its loss and regulariser; low: precision of layers."""
     check_module(module)
     module = copy.deepcopy(module).to(device).requires_grad_(False).eval()
     names = [name for name, _ in module.named_parameters()]
@@ -102,10 +108,11 @@ def make_task(
     chosen = shared_names(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
 
     def output(theta: Params, x: Tensor) -> Tensor:
-        result = functional_call(module, theta, (x,))
+        with torch.autocast(device.type, low, enabled=low is not None):
+            result = functional_call(module, theta, (x,))
         if not isinstance(result, Tensor):
             raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
-        return result
+        return result.to(x.dtype)
 
     def penalty(theta: Params) -> Tensor:
         squares = [(value**2).sum() for name, value in theta.items() if name in chosen]

@@ -1,0 +1,31 @@
+"""How exact are products on a GPU? Never less than asked for: TF32 and bfloat16 are explicit options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+Precision = Literal["float32", "float64", "tf32", "bfloat16"]
+"""float32 and float64: exact. tf32: float32 with products of 10-bit mantissas. bfloat16: layers in bfloat16,
+parameters and sums in float32. The last two are for CUDA."""
+
+
+def storage(precision: Precision) -> torch.dtype:
+    """The type of parameters."""
+    return torch.float64 if precision == "float64" else torch.float32
+
+
+@contextmanager
+def products(precision: Precision) -> Iterator[None]:
+    """Set torch's switches for products, and set them back; torch by itself lets convolutions use TF32."""
+    allowed = precision in ("tf32", "bfloat16")
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32
+    matmul.allow_tf32 = cudnn.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32 = before
