@@ -14,6 +14,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, mixture_of_regressions
 from ifca.engines import Job, fit
+from ifca.engines.alone import local_scores
 from ifca.engines.fast import FastEngine
 from ifca.engines.fit import start
 from ifca.engines.precision import products
@@ -68,6 +69,22 @@ def test_the_fast_path_serves_regression() -> None:
     job = replace(job, precision="float64")
     assert isinstance(job.make_engine(), FastEngine)
     torch.testing.assert_close(fit(job).state.theta, fit(replace(job, engine="loop")).state.theta)
+
+
+@pytest.mark.parametrize(("samples", "tested"), [(12, 4), (3, 40)])  # both sides of "cheaper"
+def test_local_models_are_tested_without_being_formed(samples: int, tested: int) -> None:
+    train, test = pixels(m=5, n=samples).train, pixels(m=5, n=tested, seed=1).train
+    recipe = Recipe(algorithm="local", rounds=3, local_steps=4, step_decay=0.9)
+    job = Job(Federation(train, test, 3), recipe, lambda: mlp(25, 3, (7,)), precision="float64")
+    formed = fit(replace(job, engine="loop"))
+    assert formed.test is not None
+    scores = local_scores(job, test, [[i] for i in range(5)])
+    torch.testing.assert_close(scores.loss.double(), formed.test.scores.loss, rtol=1e-5, atol=1e-6)
+    assert torch.equal(scores.correct.double(), formed.test.scores.correct)
+    everyone = local_scores(job, test, [range(5)] * 5)
+    assert everyone.correct.shape == (5, 1)
+    with pytest.raises(InvalidInput, match="local_scores needs"):
+        local_scores(replace(job, recipe=replace(recipe, batch_size=2)), test, [[0]] * 5)
 
 
 def test_with_stable_identities_only_own_models_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:

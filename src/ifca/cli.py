@@ -91,6 +91,7 @@ def assign(
 def bench_command(
     job: Annotated[str, typer.Argument(help=f"One of: {', '.join(JOBS)}.")] = "mnist-4800",
     scale: Annotated[float, typer.Option(help="Share of the job's clients (synthetic: of its runs).")] = 1.0,
+    rounds: Annotated[int, typer.Option(help="Best of so many rounds, on a CPU.")] = 1,
     device: Device = None,
     engines: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows.")] = False,
@@ -98,7 +99,7 @@ def bench_command(
     """Time the engines on the same job in one run, beside the machine's matrix product rate."""
     chosen = tuple(engines.split(",")) if engines else ()
     rows = []
-    for row in bench(job, scale=scale, device=choose_device(device or "auto"), engines=chosen):
+    for row in bench(job, scale=scale, rounds=rounds, device=choose_device(device or "auto"), engines=chosen):
         rows.append(row)
         if not as_json:
             typer.echo(f"measured {row['engine']}: {row['seconds_per_round']:.4f} s a round")

@@ -146,7 +146,11 @@ class FastEngine:
             s = s * a[:, None, None]
         for cluster in sorted(set(j.tolist())):
             mine = torch.nonzero(j == cluster)[:, 0]
-            x_j, s_j = (data.x, s) if len(mine) == len(j) else (data.x[mine], s[mine])
+            x_j, s_j = (
+                (data.x, s)
+                if len(mine) == len(j)
+                else (self._some("x_j", data.x, mine), self._some("s_j", s, mine))
+            )
             slopes = {self.first.weight: (s_j.flatten(0, 1).t() @ x_j.flatten(0, 1)) * data.scale}
             if self.first.bias is not None:
                 slopes[self.first.bias] = s_j.sum((0, 1))
@@ -155,6 +159,11 @@ class FastEngine:
                     total.total[name][cluster] += a[mine].sum().double() * theta[name][cluster]
                     slope = -step * slope
                 total.total[name][cluster] += slope
+
+    def _some(self, name: str, values: Tensor, which: Tensor) -> Tensor:
+        """Some clients of a chunk, in memory that is used again."""
+        out = self._scratch.take(name, (len(which), *values.shape[1:]), values)
+        return torch.index_select(values, 0, which, out=out)
 
     def _own(self, theta: Params, data: Chunk, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Each client under the one model it was sent: losses [b], right predictions [b], z [b, n, h]."""

@@ -48,17 +48,20 @@ def local_steps(
     step: float,
     tau: int,
     s: Tensor,
+    *,
+    catch_up: bool = False,
 ) -> Tensor:
     """LocalUpdate of a chunk of clients in Gram space: S_tau [b, n, h], into s.
 
-    z [b, n, h] and rest [b, ...] are changed IN PLACE; rest ends as the clients' new layers.
+    z [b, n, h] and rest [b, ...] are changed IN PLACE; rest ends as the clients' new layers, z one step
+    behind unless it is to catch up.
     """
     s.zero_()
     for q in range(tau):
         delta, slopes = signal(rest, z, y, weight)
         for name, value in rest.items():
             value.sub_(slopes[name], alpha=step)
-        if q + 1 < tau:
+        if q + 1 < tau or catch_up:
             torch.baddbmm(z, g, delta, alpha=-step, out=z)
         s.add_(delta)
     return s
