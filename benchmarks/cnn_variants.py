@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from ifca.models import cifar_cnn
-from ifca.models.products import with_products
+from products import with_products
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CLIENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 20

@@ -20,7 +20,6 @@ from ifca.engines.vectorised import VectorisedEngine
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, make_draw, make_task, mlp
 from ifca.models.first_layer import first_layer
 from ifca.models.networks import ResponseNorm
-from ifca.models.products import with_products
 
 CPU = torch.device("cpu")
 
@@ -55,12 +54,6 @@ def test_convolutional_networks_train_alike_on_both_engines(network: str) -> Non
     ]
     for name, value in totals[0].items():
         torch.testing.assert_close(value, totals[1][name])
-
-
-def test_convolutions_as_products_are_the_same_layers() -> None:
-    module = cifar_cnn()
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(with_products(module)(x), module(x), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def watching(console: Console, *, plain: bool) -> Iterator[Bars | Lines]:
         yield Lines(console)
         return
     columns = [
-        TextColumn("{task.description:<12}"),
-        BarColumn(20),
+        TextColumn("{task.description:<9}"),
+        BarColumn(12),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     ]
