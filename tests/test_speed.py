@@ -17,6 +17,7 @@ from ifca.engines import Job, fit
 from ifca.engines.alone import local_scores
 from ifca.engines.fast import FastEngine
 from ifca.engines.fit import start
+from ifca.engines.judge import Judge
 from ifca.engines.precision import products
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.experiments.bench import JOBS, bench
@@ -91,13 +92,13 @@ def test_with_stable_identities_only_own_models_are_judged(monkeypatch: pytest.M
     """The saving saves computation: between re-checks no product with all k first layers is made."""
     job = Job(pixels(), Recipe(k=3, rounds=9, stable_after=1, recheck_every=4), lambda: mlp(25, 3, (7,)))
     judged: list[int] = []
-    plain = FastEngine._products
+    plain = Judge.products
 
-    def counted(self: FastEngine, wide: Any, data: Any) -> torch.Tensor:
+    def counted(self: Judge, wide: Any, data: Any) -> torch.Tensor:
         judged.append(wide[2])
         return plain(self, wide, data)
 
-    monkeypatch.setattr(FastEngine, "_products", counted)
+    monkeypatch.setattr(Judge, "products", counted)
     fitted = fit(replace(job, recipe=replace(job.recipe, evaluate_every=0)))
     asked = [record["sent_all_models"] > 0 for record in fitted.history]
     assert not all(asked)

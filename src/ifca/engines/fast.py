@@ -19,7 +19,8 @@ from ifca.data import Clients
 from ifca.engines import fused
 from ifca.engines.base import Replies, Scores
 from ifca.engines.chunks import CACHE_ROWS, Chunk, Grams, load, places
-from ifca.engines.gram import Scratch, dense_logits, local_steps, make_signal
+from ifca.engines.gram import Scratch, local_steps, make_signal
+from ifca.engines.judge import Judge
 from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size
 
 
@@ -50,6 +51,7 @@ class FastEngine:
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self._fused: fused.FusedRound | None = None
         self._scratch = Scratch()
+        self._judge = Judge(task, task.first, self._scratch)
         self._signal = make_signal(task, task.first, self._scratch)
         self._grams = Grams(clients, bias=task.first.bias is not None, budget=budget // 2)
 
@@ -68,22 +70,22 @@ class FastEngine:
         k, like, asked = model_count(theta), theta[self.first.weight], known < 0
         found, loss = torch.empty(len(who), dtype=torch.long), torch.empty(len(who), dtype=like.dtype)
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
-        total, wide = zero_sum(theta), self._side_by_side(theta)
+        total, wide = zero_sum(theta), self._judge.side_by_side(theta)
         sizes = torch.from_numpy(self.clients.sizes)[who]
         with torch.no_grad():
             for place in places(sizes, asked, known, self._fitting(theta, int(sizes.max()), len(who))):
                 members = who[place].numpy()
                 data = load(self.clients, members, like, self._scratch)
                 if asked[place[0]]:
-                    z = self._products(wide, data)  # [b, n, k, h]: one product for all models
-                    table, _ = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
+                    z = self._judge.products(wide, data)  # [b, n, k, h]: one product for all models
+                    table, _ = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
                     j = identity(table)
                     z, own = z[torch.arange(len(j), device=j.device), :, j], table.gather(1, j[:, None])[:, 0]
                     if losses is not None:
                         losses[place] = table.cpu()
                 else:
                     j = known[place].to(like.device)
-                    own, _, z = self._own(theta, data, j)
+                    own, _, z = self._judge.own(theta, data, j)
                 found[place], loss[place] = j.cpu(), own.cpu()
                 self._turns(theta, members, data, j, z, self.recipe.step(t), total)
         if losses is not None:  # a client sent one model judged that one
@@ -99,18 +101,18 @@ class FastEngine:
         like, everyone = theta[self.first.weight], torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        wide = self._side_by_side(theta) if own is None else None
+        wide = self._judge.side_by_side(theta) if own is None else None
         sizes, asked = torch.from_numpy(clients.sizes), torch.full((len(clients),), own is None)
         chunk = self._fitting(theta, int(sizes.max()), len(clients))
         with torch.no_grad():
             for place in places(sizes, asked, everyone if own is None else own, chunk):
                 data = load(clients, place.numpy(), like, self._scratch)
                 if wide is not None:
-                    z = self._products(wide, data)
-                    one, right = self._judge(theta, z.flatten(0, 1).transpose(0, 1), data, count=True)
+                    z = self._judge.products(wide, data)
+                    one, right = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=True)
                 elif own is not None:
                     one, right, _ = (
-                        part[:, None] for part in self._own(theta, data, own[place].to(like.device))
+                        part[:, None] for part in self._judge.own(theta, data, own[place].to(like.device))
                     )
                 loss[place], correct[place] = one.cpu(), right.cpu()
         return Scores(loss, correct)
@@ -130,7 +132,7 @@ class FastEngine:
         total: ClusterSum,
     ) -> None:
         """Gradients or local steps of one chunk, folded into total: sum over i of s_ij w_i update_i."""
-        rest = {name: value[j] for name, value in self._rest(theta).items()}
+        rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
         a = (
             torch.from_numpy(self.clients.sizes[members]).to(z)
             if self.recipe.weighted
@@ -165,56 +167,6 @@ class FastEngine:
         out = self._scratch.take(name, (len(which), *values.shape[1:]), values)
         return torch.index_select(values, 0, which, out=out)
 
-    def _own(self, theta: Params, data: Chunk, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Each client under the one model it was sent: losses [b], right predictions [b], z [b, n, h]."""
-        b, n, _ = data.x.shape
-        z = self._scratch.take("own", (b, n, theta[self.first.weight].shape[1]), data.x)
-        loss, correct = data.x.new_empty(b), data.x.new_empty(b)
-        for cluster in sorted(set(j.tolist())):
-            mine = torch.nonzero(j == cluster)[:, 0]
-            part = data if len(mine) == b else data.of(mine)
-            model = {name: value[cluster : cluster + 1] for name, value in theta.items()}
-            z_j = self._products(self._side_by_side(model), part)[:, :, 0]
-            tables = self._judge(model, z_j.reshape(1, len(mine) * n, -1), part, count=True)
-            z[mine], loss[mine], correct[mine] = z_j, tables[0][:, 0], tables[1][:, 0]
-        return loss, correct, z
-
-    def _side_by_side(self, theta: Params) -> tuple[Tensor, Tensor | None, int]:
-        """The first layers of several models as one: [d, k h], [k h], k."""
-        weight = theta[self.first.weight]
-        bias = None if self.first.bias is None else theta[self.first.bias].reshape(-1)
-        return weight.flatten(0, 1).t().contiguous(), bias, len(weight)
-
-    def _products(self, wide: tuple[Tensor, Tensor | None, int], data: Chunk) -> Tensor:
-        """Z = X W' + b of several models in one product: [b, n, k, h]."""
-        x, (weight, bias, k) = data.x.flatten(0, 1), wide
-        out = self._scratch.take("z", (len(x), weight.shape[1]), weight)
-        if bias is None:
-            torch.mm(x, weight, out=out).mul_(data.scale)
-        else:
-            torch.addmm(bias, x, weight, alpha=data.scale, out=out)
-        return out.view(*data.x.shape[:2], k, -1)
-
-    def _judge(self, theta: Params, z: Tensor, data: Chunk, *, count: bool) -> tuple[Tensor, Tensor]:
-        """Z [k, b n, h] -> mean losses and numbers of right predictions [b, k]."""
-        (b, n), y, rest = data.y.shape[:2], data.y.flatten(0, 1), self._rest(theta)
-        if self.first.dense is not None and self.task.classifies:
-            memory = self._scratch.take("a", (z.shape[1], z.shape[0], z.shape[2]), z).transpose(0, 1)
-            logits, _ = dense_logits(self.first.dense, rest, z, memory)  # [k, classes, b n]
-            loss = -torch.log_softmax(logits, 1).gather(1, y[None, None].expand(len(z), 1, -1))[:, 0]
-            right = (logits.argmax(1) == y).to(loss.dtype) if count else loss
-        else:
-            models = [{name: value[j] for name, value in rest.items()} for j in range(len(z))]
-            outputs = [self.first.rest(model, z[j]) for j, model in enumerate(models)]
-            loss = torch.stack([self.task.loss(output, y) for output in outputs])
-            marks = self.task.correct
-            right = loss * torch.nan if marks is None else torch.stack([marks(out, y) for out in outputs])
-        mean = (loss.view(-1, b, n) * data.weight).sum(2).t()
-        return mean, (right.view(-1, b, n) * (data.weight > 0)).sum(2).t()
-
-    def _rest(self, theta: Params) -> Params:
-        return {name: v for name, v in theta.items() if name not in (self.first.weight, self.first.bias)}
-
     def _fuses(self, theta: Params, device: torch.device) -> bool:
         if theta[self.first.weight].dtype != torch.float32 or self.recipe.algorithm == "local":
             return False
@@ -225,7 +177,7 @@ class FastEngine:
     def _fitting(self, theta: Params, rows: int, count: int) -> int:
         """Clients of a chunk: within half of the budget (Gram matrices have the other), in cache on a CPU."""
         k, h, d = theta[self.first.weight].shape
-        rest = sum(value[0].numel() for value in self._rest(theta).values())
+        rest = sum(value[0].numel() for value in self._judge.rest(theta).values())
         judged = min(k, count) if self.recipe.estimates_identity else 1
         one = theta[self.first.weight].element_size() * (
             rows * (d + 2 * judged * h + 5 * h + rows) + 4 * rest
