@@ -8,16 +8,16 @@ from dataclasses import replace
 import torch
 
 from ifca.engines import fit, fused_kernels
-from ifca.experiments.bench import _mnist, _round_seconds
+from ifca.experiments.bench import mnist_job, round_seconds
 
 n, rows, hidden, stages, warps = (int(word) for word in sys.argv[1:6])
 fused_kernels.TILE.update(rows=rows, hidden=hidden, stages=stages, warps=warps)
 cuda = torch.device("cuda")
-small = _mnist(8, n, 1.0, cuda)
+small = mnist_job(8, n, 1.0, cuda)
 small = replace(small, recipe=replace(small.recipe, rounds=2, evaluate_every=0))
 fast = fit(small).state.theta
 exact = fit(replace(small, engine="loop", device=torch.device("cpu"), precision="float64")).state.theta
 error = max(float((fast[k].cpu() - exact[k]).norm() / exact[k].norm()) for k in exact)
-seconds = _round_seconds(_mnist(240_000 // n, n, 1.0, cuda), 1)
+seconds = round_seconds(mnist_job(240_000 // n, n, 1.0, cuda), 1)
 tile = f"rows {rows} hidden {hidden} stages {stages} warps {warps}"
 print(f"n {n} {tile}: {1e3 * seconds:.3f} ms, error {error:.1e}", flush=True)

@@ -12,7 +12,7 @@ import torch
 from ifca.data import Clients
 from ifca.engines import fit, fused
 from ifca.engines.fit import start
-from ifca.experiments.bench import JOBS, _cifar, _mnist, bench
+from ifca.experiments.bench import JOBS, bench, cifar_job, mnist_job
 
 CUDA = torch.device("cuda")
 
@@ -23,7 +23,7 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def agreement(n: int) -> None:
     """Fused, plain fast path on CUDA, and the loop on the CPU in double precision, three rounds."""
-    job = _mnist(12, n, 1.0, CUDA)
+    job = mnist_job(12, n, 1.0, CUDA)
     job = replace(job, recipe=replace(job.recipe, rounds=3, evaluate_every=0, seed=1))
     oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), precision="float64"))
     engine = job.placed().make_engine()
@@ -45,7 +45,7 @@ def agreement(n: int) -> None:
 
 def convolutions() -> None:
     """Captured mini-batch steps on CUDA against the loop on the CPU in double precision."""
-    job = _cifar(0.1, CUDA)
+    job = cifar_job(0.1, CUDA)
     small = replace(job.federation, train=_first(job.federation.train, 60))
     recipe = replace(job.recipe, rounds=2, local_epochs=2, batch_size=25, evaluate_every=0)
     job = replace(job, federation=small, recipe=recipe)

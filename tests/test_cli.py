@@ -90,7 +90,7 @@ def test_assign_finds_the_cluster_of_a_new_client(finished: tuple[Path, str], tm
     [
         (
             {"x": np.zeros((3, 5)), "y": np.zeros(3, int)},
-            "bad.npz: samples have shape (5,), the run's have (8, 8)",
+            "bad.npz: samples have shape (5,), training had (8, 8)",
         ),
         ({"x": np.zeros((3, 8, 8)), "y": np.zeros(3)}, "regression"),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 10])}, "label 10 in row 2, but classes is 10"),
@@ -160,6 +160,12 @@ def test_own_folder_and_own_model(tmp_path: Path) -> None:
     assert summary["cluster_accuracy"] is None
     assert set(summary["baselines"]) == {"global", "local", "oneshot"}
     assert summary["baselines"]["global"]["test_loss"] > 1
+    np.savez(tmp_path / "wide.npz", x=np.zeros((4, 3)), y=np.zeros((4, 2)))
+    assert_refused(ifca("assign", "out", "wide.npz", cwd=tmp_path), "wide.npz: y has 2 target(s) a sample")
+    warm = ifca("run", "config.toml", "--set", "warm_start='out'", "--set", "rounds=1", cwd=tmp_path)
+    assert warm.returncode == 0, warm.stderr
+    again = json.loads((tmp_path / "runs" / "folder-ifca-001" / "summary.json").read_text())
+    assert again["train_loss"] == pytest.approx(summary["train_loss"], abs=1e-6)
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:

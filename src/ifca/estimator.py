@@ -123,7 +123,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         if fitted.job.recipe.algorithm == "local":
             raise InvalidInput("local models belong to one client each; a new client has none")
         federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
-        fitted.job.federation.check_alike(federation)
+        trained = fitted.job.federation
+        federation.check_fits("new client", trained.input_shape, trained.classes, trained.outputs)
         scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
         return scores.loss[0].numpy()
 

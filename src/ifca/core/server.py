@@ -69,6 +69,6 @@ def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) 
     return {name: average(name, value) for name, value in theta.items()}
 
 
-def shared_names(names: list[str], layers: tuple[str, ...]) -> frozenset[str]:
+def parameters_of(names: list[str], layers: tuple[str, ...]) -> frozenset[str]:
     """The parameters that belong to the named layers: layer "fc1" owns "fc1.weight" and "fc1.bias"."""
     return frozenset(n for n in names for layer in layers if n == layer or n.startswith(layer + "."))

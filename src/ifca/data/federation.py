@@ -46,18 +46,15 @@ class Federation:
         """Shape of one sample."""
         return tuple(self.train.x.shape[1:])
 
-    def check_alike(self, other: Federation) -> None:
-        """Refuse data that a model of this federation cannot judge."""
-        if other.input_shape != self.input_shape:
-            raise InvalidInput(f"x: samples have shape {other.input_shape}, training had {self.input_shape}")
-        if (other.classes is None) != (self.classes is None):
-            kind = "floats (regression)" if self.classes is None else "class numbers"
-            raise InvalidInput(f"y: must be {kind}, as in training")
-        if other.train.y.shape[1:] != self.train.y.shape[1:]:
-            expected = tuple(self.train.y.shape[1:])
-            raise InvalidInput(
-                f"y: targets have shape {tuple(other.train.y.shape[1:])}, training had {expected}"
-            )
+    def check_fits(self, where: str, input_shape: tuple[int, ...], classes: int | None, outputs: int) -> None:
+        """Refuse data that a model trained on such samples cannot judge; where: what to name."""
+        if self.input_shape != input_shape:
+            raise InvalidInput(f"{where}: samples have shape {self.input_shape}, training had {input_shape}")
+        if (self.classes is None) != (classes is None):
+            kind = "floats (regression)" if classes is None else "class numbers"
+            raise InvalidInput(f"{where}: y must be {kind}, as in training")
+        if self.outputs != outputs:
+            raise InvalidInput(f"{where}: y has {self.outputs} target(s) a sample, training had {outputs}")
 
     def to(self, device: torch.device) -> Federation:
         """The same federation with its data on a device."""

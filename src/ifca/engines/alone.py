@@ -34,7 +34,7 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
             "local_scores needs algorithm local, option model and full-batch steps of a linear first layer"
         )
     assert first is not None
-    start = {name: value[:1].to(job.device) for name, value in initial_models(job, restart).items()}
+    start = initial_models(job, restart)
     like, scratch = start[first.weight], Scratch()
     signal = make_signal(job.task, first, scratch)
     grams = Grams(clients, bias=first.bias is not None, budget=0)

@@ -35,8 +35,8 @@ class Engine(Protocol):
         """Round t for the clients who: [p]; known: [p] the one model each is sent, or -1: all k."""
         ...
 
-    def fits(self, theta: Params, samples: int) -> None:
-        """Refuse a memory budget that is too small for one client of so many samples."""
+    def fits(self, theta: Params) -> None:
+        """Refuse a memory budget that is too small for the largest client."""
         ...
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:

@@ -21,7 +21,7 @@ def check(job: Job) -> None:
             f"{clients.ids[smallest]} has only {clients.sizes[smallest]} samples"
         )
     task = job.task  # refuses layers that cannot be federated
-    theta = {name: value[:1].to(job.device) for name, value in initial_models(job, 0).items()}
+    theta = initial_models(job, 0)
     sample = clients.one(0, job.device, job.dtype)
     try:
         output = task.output(select(theta, 0), sample.x)
@@ -39,4 +39,4 @@ def check(job: Job) -> None:
         raise InvalidInput(f"model: gives {output[0].numel()} outputs for {job.federation.outputs} target(s)")
     mean_loss(task, select(theta, 0), sample)  # refuses a loss that is not per sample
     with torch.no_grad():
-        job.make_engine().fits(theta, int(clients.sizes.max()))
+        job.make_engine().fits(theta)

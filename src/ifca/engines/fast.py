@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ifca.core.identity import identity, one_hot
 from ifca.core.recipe import Recipe
-from ifca.core.server import fold, zero_sum
+from ifca.core.server import fold, parameters_of, zero_sum
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
 from ifca.engines import fused
@@ -28,8 +28,10 @@ def applies(task: Task, recipe: Recipe) -> bool:
     """Whole data in every step, and a linear first layer that no regulariser touches."""
     if task.first is None or recipe.batch_size is not None or recipe.resample:
         return False
-    names = {task.first.weight, task.first.bias, task.first.weight.rpartition(".")[0]}
-    return recipe.l2 == 0 or (bool(recipe.l2_layers) and not names & set(recipe.l2_layers))
+    if recipe.l2 == 0:
+        return True
+    own = [name for name in (task.first.weight, task.first.bias) if name is not None]
+    return bool(recipe.l2_layers) and not parameters_of(own, recipe.l2_layers)
 
 
 class FastEngine:
@@ -117,9 +119,9 @@ class FastEngine:
                 loss[place], correct[place] = one.cpu(), right.cpu()
         return Scores(loss, correct)
 
-    def fits(self, theta: Params, samples: int) -> None:
-        """Refuse a memory budget that is too small for one client."""
-        self._fitting(theta, samples, 1)
+    def fits(self, theta: Params) -> None:
+        """Refuse a memory budget that is too small for the largest client."""
+        self._fitting(theta, int(self.clients.sizes.max()), len(self.clients))
 
     def _turns(
         self,

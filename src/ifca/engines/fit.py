@@ -84,7 +84,9 @@ def start(job: Job, restart: int = 0) -> ClusterState:
     if job.recipe.algorithm == "oneshot":
         known, sent = one_shot_clusters(job, restart)
         up += sent
-    theta = {name: value.to(job.device) for name, value in initial_models(job, restart).items()}
+    theta = initial_models(job, restart)
+    if job.recipe.algorithm == "local":
+        theta = {name: value.expand(m, *value.shape[1:]).clone() for name, value in theta.items()}
     none = torch.zeros(m, dtype=torch.long)
     return ClusterState(
         theta=theta,
@@ -100,16 +102,13 @@ def start(job: Job, restart: int = 0) -> ClusterState:
 
 
 def initial_models(job: Job, restart: int) -> Params:
-    """K different models; the local models all begin as one and the same."""
-    recipe, m = job.recipe, len(job.federation.train)
-    draws = 1 if recipe.algorithm == "local" else job.models
-    theta = random_models(job.draw, draws, recipe.seed, restart, job.shared)
+    """As many different models as there are clusters; one for local models, which all begin alike."""
+    draws = 1 if job.recipe.algorithm == "local" else job.models
+    theta = random_models(job.draw, draws, job.recipe.seed, restart, job.shared)
     if job.warm_start is not None:
         theta = warm_start(job.warm_start, theta, job.shared)
-    if recipe.algorithm == "local":
-        return {name: value.expand(m, *value.shape[1:]).clone() for name, value in theta.items()}
     assert_distinct(theta)
-    return theta
+    return {name: value.to(job.device) for name, value in theta.items()}
 
 
 def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:

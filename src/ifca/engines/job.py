@@ -18,7 +18,7 @@ from ifca.core.initial import Draw, bernoulli
 from ifca.core.oneshot import Clusterer
 from ifca.core.random import bits
 from ifca.core.recipe import Recipe
-from ifca.core.server import shared_names
+from ifca.core.server import parameters_of
 from ifca.core.types import Params, Task
 from ifca.data import Federation
 from ifca.engines.base import Engine
@@ -78,13 +78,17 @@ class Job:
         return number_of_models(self.recipe, len(self.federation.train))
 
     @cached_property
+    def template(self) -> nn.Module:
+        """The model as a module, to be looked at; its parameters are not used."""
+        return made(self.model).to(self.dtype)
+
+    @cached_property
     def task(self) -> Task:
         """The model as a function, with its loss."""
         regression = self.federation.classes is None
-        template = made(self.model).to(self.dtype)
         low = torch.bfloat16 if self.precision == "bfloat16" else None
         return make_task(
-            template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
+            self.template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
         )
 
     @cached_property
@@ -92,8 +96,8 @@ class Job:
         """Names of the parameters that all clusters share; none where there is only one kind of model."""
         if self.recipe.algorithm in ("global", "local"):
             return frozenset()
-        names = [name for name, _ in made(self.model).named_parameters()]
-        return shared_names(names, self.recipe.shared)
+        names = [name for name, _ in self.template.named_parameters()]
+        return parameters_of(names, self.recipe.shared)
 
     @property
     def draw(self) -> Draw:
@@ -125,7 +129,7 @@ class Job:
     @cached_property
     def convolves(self) -> bool:
         """Whether the model has convolutions: on a CPU they gain nothing from other clients beside them."""
-        return any(isinstance(part, nn.modules.conv._ConvNd) for part in made(self.model).modules())
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.template.modules())
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""

@@ -50,7 +50,7 @@ class LoopEngine:
         table = torch.stack([torch.stack(row) for row in rows]).cpu()  # [m, k, 2]
         return Scores(table[..., 0], table[..., 1])
 
-    def fits(self, theta: Params, samples: int) -> None:
+    def fits(self, theta: Params) -> None:
         """One client at a time: there is no smaller way."""
 
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:

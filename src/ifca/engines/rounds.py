@@ -37,10 +37,10 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         known = known_identity(job.recipe, state, who)
         replies = engine.train(state.theta, who, known, t)
         check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
-        state = next_state(job, state, who, known, replies)
+        before, state = state, next_state(job, state, who, known, replies)
         for name, value in state.theta.items():
             _check_number(job.recipe, t, f"parameter {name}", float(value.abs().max()))
-        record = describe(job, t, state, who, known, replies)
+        record = describe(job, before, state, who, known, replies)
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:
@@ -88,10 +88,11 @@ def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replie
     )
 
 
-def describe(job: Job, t: int, state: ClusterState, who: Tensor, known: Tensor, replies: Replies) -> Record:
-    """The record of round t; state: the one after it."""
-    m, k, local = len(job.federation.train), job.models, job.recipe.algorithm == "local"
-    wire = Wire.of(state.theta, job.shared)
+def describe(
+    job: Job, before: ClusterState, after: ClusterState, who: Tensor, known: Tensor, replies: Replies
+) -> Record:
+    """The record of a round, from the states before and after it."""
+    m, k, local, t = len(job.federation.train), job.models, job.recipe.algorithm == "local", before.round
     sizes = [1] * m if local else cluster_sizes(replies.identity, k)
     record: Record = {
         "round": t,
@@ -101,12 +102,12 @@ def describe(job: Job, t: int, state: ClusterState, who: Tensor, known: Tensor, 
         "identity": None if local else replies.identity.tolist(),
         "sent_all_models": int((known < 0).sum()),
         "sent_all_models_to": None if bool((known < 0).all()) else who[known < 0].tolist(),  # None: all
-        "rounds_unchanged": state.unchanged,
+        "rounds_unchanged": after.unchanged,
         "train_loss": float(replies.loss.double().mean()),
         "cluster_sizes": None if local else sizes,
         "live_clusters": sum(size > 0 for size in sizes),
-        "bytes_down": 0 if local else int(wire.down(known >= 0).sum()),
-        "bytes_up": 0 if local else int(wire.up(known >= 0).sum()),
+        "bytes_down": int((after.bytes_down - before.bytes_down).sum()),
+        "bytes_up": int((after.bytes_up - before.bytes_up).sum()),
     }
     true = job.federation.train.true_cluster
     if true is not None and not local:

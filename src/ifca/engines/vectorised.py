@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ifca.core.server import fold, zero_sum
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
+from ifca.engines.chunks import places
 from ifca.engines.graphed import GraphedSteps
 from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
 
@@ -63,11 +64,8 @@ class VectorisedEngine:
         loss = torch.empty(len(who), dtype=like.dtype)
         asked = known < 0
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
-        total = zero_sum(theta)
-        for place in [
-            *self._chunks(theta, self.clients, who, asked),
-            *self._chunks(theta, self.clients, who, ~asked),
-        ]:
+        total, sizes = zero_sum(theta), torch.from_numpy(self.clients.sizes)[who]
+        for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
             own = None if asked[place[0]] else known[place].to(like.device)
             reply = self._turns(theta, who[place].numpy(), own, t, total)
             j = reply.identity.cpu()
@@ -87,7 +85,8 @@ class VectorisedEngine:
         everyone = torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        for place in self._chunks(theta, clients, everyone, everyone >= 0):
+        sizes, chunk = torch.from_numpy(clients.sizes), self._fitting(theta, clients, everyone)
+        for place in places(sizes, everyone >= 0, everyone, chunk):
             data = clients.padded(place.numpy(), like.device, like.dtype)
             for j in range(columns):
                 if own is None:
@@ -99,9 +98,9 @@ class VectorisedEngine:
                 loss[place, j], correct[place, j] = one[0].cpu(), one[1].cpu()
         return Scores(loss, correct)
 
-    def fits(self, theta: Params, samples: int) -> None:  # noqa: ARG002
-        """Refuse a memory budget that is too small for one client."""
-        self._fitting(theta, self.clients, int(self.clients.sizes.argmax()), 1)
+    def fits(self, theta: Params) -> None:
+        """Refuse a memory budget that is too small for the largest client."""
+        self._fitting(theta, self.clients, torch.arange(len(self.clients)))
 
     def _turns(
         self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int, total: ClusterSum
@@ -138,18 +137,9 @@ class VectorisedEngine:
         fold(total, reply.identity, reply.update, weight)
         return reply
 
-    def _chunks(self, theta: Params, clients: Clients, who: Tensor, wanted: Tensor) -> Iterator[Tensor]:
-        """Places in who of the wanted clients, cut to the budget, clients of like size together."""
-        place = torch.nonzero(wanted)[:, 0]
-        if not len(place):
-            return
-        sizes = clients.sizes[who[place].numpy()]
-        order = torch.from_numpy(np.argsort(sizes, kind="stable"))
-        size = self._limit.cap(self._fitting(theta, clients, int(who[place[order[-1]]]), len(place)))
-        ordered = place[order]
-        yield from (ordered[i : i + size] for i in range(0, len(ordered), size))
-
-    def _fitting(self, theta: Params, clients: Clients, largest: int, count: int) -> int:
-        like = next(iter(theta.values()))
+    def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> int:
+        """Clients of a chunk, by the largest of those who take part."""
+        like, largest = next(iter(theta.values())), int(who[clients.sizes[who.numpy()].argmax()])
         data = clients.one(largest, like.device, like.dtype)
-        return chunk_size(self.budget, client_bytes(self.task, self.recipe, theta, data), len(data.x), count)
+        one = client_bytes(self.task, self.recipe, theta, data)
+        return self._limit.cap(chunk_size(self.budget, one, len(data.x), len(who)))

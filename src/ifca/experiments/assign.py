@@ -28,16 +28,10 @@ def assign_client(directory: Path, file: Path) -> dict[str, Any]:
     theta, header = load_tensors(directory / MODELS)
     if header["algorithm"] == "local":
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
-    client = read_client(file)
-    federation = Federation.from_clients([client], header["classes"])
-    expected = tuple(header["input_shape"])
-    if federation.input_shape != expected:
-        raise InvalidInput(f"{file}: samples have shape {federation.input_shape}, the run's have {expected}")
-    regression = header["classes"] is None
-    if (federation.classes is None) != regression:
-        kind = "float targets (regression)" if regression else "class numbers"
-        raise InvalidInput(f"{file}: y must be {kind}, as in the run")
-    module = made(make_model(config.model, expected, header["outputs"], regression))
+    federation = Federation.from_clients([read_client(file)], header["classes"])
+    shape, outputs, regression = tuple(header["input_shape"]), header["outputs"], header["classes"] is None
+    federation.check_fits(str(file), shape, header["classes"], outputs)
+    module = made(make_model(config.model, shape, outputs, regression))
     recipe = Recipe()
     dtype = next(iter(theta.values())).dtype
     task = make_task(module.to(dtype), recipe, regression=regression, device=torch.device("cpu"))

@@ -75,25 +75,25 @@ Timed = Iterator[tuple[str, Callable[[], tuple[float, float]]]]
 
 
 def _training(name: str, scale: float, device: torch.device, rounds: int) -> Timed:
-    job = _cifar(scale, device) if name == "cifar" else _mnist(*MNIST[name], scale, device)
+    job = cifar_job(scale, device) if name == "cifar" else mnist_job(*MNIST[name], scale, device)
     plain = _loop_flops(job)
-    yield "loop", lambda: (_round_seconds(replace(job, engine="loop"), rounds), plain)
-    yield "vectorised", lambda: (_round_seconds(replace(job, fast_path=False), rounds), plain)
+    yield "loop", lambda: (round_seconds(replace(job, engine="loop"), rounds), plain)
+    yield "vectorised", lambda: (round_seconds(replace(job, fast_path=False), rounds), plain)
     if name == "cifar" and device.type == "cuda":
         kinds: list[Precision] = ["tf32", "bfloat16"]
         for kind in kinds:
             yield f"vectorised-{kind}-compiled", partial(_timed, job, kind, rounds, plain)
     if applies(job.task, job.recipe):
-        yield "fast", lambda: (_round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
+        yield "fast", lambda: (round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
         stable = replace(job, recipe=replace(job.recipe, stable_after=1, recheck_every=10**6))
-        yield "fast-stable", lambda: (_round_seconds(stable, rounds), _fast_flops(job, 1))
+        yield "fast-stable", lambda: (round_seconds(stable, rounds), _fast_flops(job, 1))
 
 
 def _timed(job: Job, precision: Precision, rounds: int, flops: float) -> tuple[float, float]:
-    return _round_seconds(replace(job, precision=precision, compiled=True), rounds), flops
+    return round_seconds(replace(job, precision=precision, compiled=True), rounds), flops
 
 
-def _round_seconds(job: Job, rounds: int) -> float:
+def round_seconds(job: Job, rounds: int) -> float:
     """Engine and server of a round, after warm-up rounds; the best of a few."""
     job = job.placed()
     engine, state = job.make_engine(), start(job)
@@ -117,7 +117,7 @@ def _round_seconds(job: Job, rounds: int) -> float:
     return best
 
 
-def _mnist(m: int, n: int, scale: float, device: torch.device) -> Job:
+def mnist_job(m: int, n: int, scale: float, device: torch.device) -> Job:
     """Images of MNIST's shape and share of ink; what is on them does not matter for the time."""
     m = max(4, round(m * scale))
     rng = np.random.default_rng(0)
@@ -129,7 +129,7 @@ def _mnist(m: int, n: int, scale: float, device: torch.device) -> Job:
     return Job(_federation(x, rng.integers(0, 10, m * n), m), recipe, lambda: mlp(784, 10), device=device)
 
 
-def _cifar(scale: float, device: torch.device) -> Job:
+def cifar_job(scale: float, device: torch.device) -> Job:
     """A round's 20 participants: 500 images each, 5 epochs of batch 50."""
     m, rng = max(2, round(20 * scale)), np.random.default_rng(0)
     x = rng.integers(0, 256, (m * 500, 3, 32, 32), dtype=np.uint8)
@@ -151,8 +151,8 @@ def _synthetic(name: str, scale: float, device: torch.device) -> Timed:
     recipe = Recipe(k=k, rounds=10**6, option="gradient", initial="bernoulli", step_size=0.1)
     job = Job(federation, recipe, lambda: linear(1000), device=device)
     plain = 2.0 * m * n * 1000 * (k + 2)
-    yield "loop", lambda: (runs * _round_seconds(replace(job, engine="loop"), 2), runs * plain)
-    yield "vectorised", lambda: (runs * _round_seconds(replace(job, fast_path=False), 2), runs * plain)
+    yield "loop", lambda: (runs * round_seconds(replace(job, engine="loop"), 2), runs * plain)
+    yield "vectorised", lambda: (runs * round_seconds(replace(job, fast_path=False), 2), runs * plain)
 
     def columns() -> tuple[float, float]:
         x = federation.train.x.view(m, n, 1000).to(device)

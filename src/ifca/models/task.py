@@ -14,7 +14,7 @@ from torch.func import functional_call
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
-from ifca.core.server import shared_names
+from ifca.core.server import parameters_of
 from ifca.core.types import Params, Task
 from ifca.models.first_layer import first_layer
 
@@ -103,9 +103,9 @@ def make_task(
     names = [name for name, _ in module.named_parameters()]
     check_layers("shared", recipe.shared, names)
     check_layers("l2_layers", recipe.l2_layers, names)
-    if recipe.shared and len(shared_names(names, recipe.shared)) == len(names):
+    if recipe.shared and len(parameters_of(names, recipe.shared)) == len(names):
         raise InvalidInput("shared names every layer of the model: nothing is left to cluster")
-    chosen = shared_names(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
+    chosen = parameters_of(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
 
     def output(theta: Params, x: Tensor) -> Tensor:
         with torch.autocast(device.type, low, enabled=low is not None):
@@ -154,5 +154,5 @@ def check_layers(field: str, layers: tuple[str, ...], names: list[str]) -> None:
     """Every named layer must exist."""
     known = sorted({name.rpartition(".")[0] or name for name in names})
     for layer in layers:
-        if not shared_names(names, (layer,)):
+        if not parameters_of(names, (layer,)):
             raise InvalidInput(f"{field}: the model has no layer {layer} (it has: {', '.join(known)})")
