@@ -35,7 +35,10 @@ def assert_equals_the_loop(job: Job, tolerance: float = 1e-5) -> None:
 @pytest.mark.parametrize("n", [33, 50, 100, 129, 200])
 def test_the_fused_round(n: int) -> None:
     job = Job(
-        pixels(8, n, (28, 28)), Recipe(k=3, rounds=3, evaluate_every=0), lambda: mlp(784, 10), device=CUDA
+        pixels(8, n, (28, 28)),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, evaluate_every=0),
+        lambda: mlp(784, 10),
+        device=CUDA,
     )
     assert fused.applies(job.task, job.recipe, job.federation.train, CUDA) == (
         find_spec("triton") is not None
@@ -46,10 +49,10 @@ def test_the_fused_round(n: int) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe(k=3, rounds=3, stable_after=1),
-        Recipe(k=3, rounds=3, weighted=True, step_decay=0.9),
-        Recipe(k=3, rounds=3, participation=0.5),
-        Recipe(k=2, rounds=2, batch_size=10, local_epochs=1),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, stable_after=1),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, weighted=True, step_decay=0.9),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, participation=0.5),
+        Recipe(algorithm="ifca-plain", k=2, rounds=2, batch_size=10, local_epochs=1),
         Recipe(algorithm="local", rounds=2),
     ],
 )
@@ -58,5 +61,7 @@ def test_other_recipes(recipe: Recipe) -> None:
 
 
 def test_captured_steps_of_a_convolutional_network() -> None:
-    recipe = Recipe(k=2, rounds=2, local_epochs=2, batch_size=25, step_size=0.01, evaluate_every=0)
+    recipe = Recipe(
+        algorithm="ifca-plain", k=2, rounds=2, local_epochs=2, batch_size=25, step_size=0.01, evaluate_every=0
+    )
     assert_equals_the_loop(Job(pixels(2, 50, (3, 32, 32)), recipe, cifar_cnn, device=CUDA), tolerance=1e-3)

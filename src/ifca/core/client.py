@@ -90,6 +90,13 @@ def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data) -> 
     return {name: value - step * g[name] for name, value in theta.items()}
 
 
+def change(recipe: Recipe, theta: Params, reply: ClientReply) -> Params:
+    """What the client would change: its gradient (option I), or its model minus the one it was sent."""
+    if recipe.option == "gradient":
+        return reply.update
+    return {name: value - theta[name][reply.identity] for name, value in reply.update.items()}
+
+
 def _batches(recipe: Recipe, data: Data, plan: Plan) -> Iterable[Data]:
     if plan.steps is None:
         return [data] * recipe.local_steps

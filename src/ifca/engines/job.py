@@ -60,7 +60,7 @@ class Job:
         if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
             raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
-        if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
+        if self.recipe.algorithm not in ("global", "local") and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
 
     @property

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from ifca.core.client import client_round, estimate, score
+from ifca.core.client import change, client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, make_plan
 from ifca.core.server import fold, zero_sum
+from ifca.core.sketch import Sketch
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
@@ -54,16 +55,19 @@ class VectorisedEngine:
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self._graphed = GraphedSteps(task, compiled=compiled)
 
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
-        return self._limit.run(lambda: self._train(theta, who, known, t))
+        return self._limit.run(lambda: self._train(theta, who, known, t, sketch))
 
-    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None) -> Replies:
         k, like = model_count(theta), next(iter(theta.values()))
         identity = torch.empty(len(who), dtype=torch.long)
         loss = torch.empty(len(who), dtype=like.dtype)
         asked = known < 0
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
+        drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
         total, sizes = zero_sum(theta), torch.from_numpy(self.clients.sizes)[who]
         for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
             own = None if asked[place[0]] else known[place].to(like.device)
@@ -74,7 +78,9 @@ class VectorisedEngine:
             loss[place] = table.gather(1, j[:, None])[:, 0]
             if losses is not None:
                 losses[place] = table
-        return Replies(identity, loss, losses, total)
+            if sketch is not None and drawn is not None:
+                drawn[place] = sketch.of(change(self.recipe, theta, reply)).cpu()
+        return Replies(identity, loss, losses, total, drawn)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
