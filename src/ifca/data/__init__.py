@@ -4,6 +4,7 @@ from ifca.data.clients import Client, Clients
 from ifca.data.digits import rotated_digits
 from ifca.data.federation import Federation
 from ifca.data.folder import read_client, read_folder, write_client
+from ifca.data.mnist import read_idx, read_mnist, rotated_mnist
 from ifca.data.synthetic import mixture_of_regressions
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "mixture_of_regressions",
     "read_client",
     "read_folder",
+    "read_idx",
+    "read_mnist",
     "rotated_digits",
+    "rotated_mnist",
     "write_client",
 ]

@@ -1,0 +1,52 @@
+"""The public data sets of the paper as a config names them; each makes its federation."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ifca.data import Federation, rotated_mnist
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class RotatedMnistData:
+    """The paper's Rotated MNIST."""
+
+    name: Literal["rotated-mnist"]
+    folder: str | None = None
+    """Folder that holds mnist/ or its four files; none: IFCA_DATA, then the user's cache."""
+    samples: Positive = 200
+    """n, images per client."""
+    angles: tuple[int, ...] = (0, 90, 180, 270)
+    """Degrees, one cluster each; the same angle several times: no clusters."""
+    shares: tuple[float, ...] | None = None
+    """Each angle's share of the clients; none: equal."""
+    clients: Positive | None = None
+    """m, in all; none: as many as the images allow."""
+    test_clients: Positive | None = None
+    """Test clients in all; none: as many as the images allow."""
+    verify: bool = True
+    """Refuse files that are not MNIST's; without it Fashion-MNIST and the like will do."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and deal."""
+        return rotated_mnist(
+            self.folder,
+            samples=self.samples,
+            angles=self.angles,
+            shares=self.shares,
+            clients=self.clients,
+            test_clients=self.test_clients,
+            seed=seed if self.seed is None else self.seed,
+            verify=self.verify,
+        )
+
+
+PublicData = RotatedMnistData

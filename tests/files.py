@@ -1,0 +1,42 @@
+"""Small files in the formats of the public data sets, and where the real ones are."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ifca.data.places import VARIABLE, find
+
+
+def real(dataset: str, *names: str) -> pytest.MarkDecorator:
+    """Skip a test where the real files are not at hand."""
+    absent = [name for name in names if find(dataset, (name,)) is None]
+    reason = f"{dataset}: {', '.join(absent)} not in {VARIABLE} or the cache; 'ifca data get {dataset}'"
+    return pytest.mark.skipif(bool(absent), reason=reason)
+
+
+def idx(array: NDArray[Any]) -> bytes:
+    """An array as the bytes of an idx file."""
+    code = {"uint8": 8, "int32": 12}[array.dtype.name]
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, code, array.ndim]) + sizes + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def write_mnist(folder: Path, train: int = 60, test: int = 20, *, packed: bool = True) -> None:
+    """Random images in MNIST's four files; the first pixels of an image count it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for part, n in (("train", train), ("t10k", test)):
+        images = rng.integers(0, 256, (n, 28, 28), dtype=np.uint8)
+        images[:, 0, 0] = np.arange(n)
+        labels = np.concatenate([np.arange(10), rng.integers(0, 10, n - 10)]).astype(np.uint8)
+        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            content = idx(array)
+            file = folder / f"{part}-{name}-ubyte{'.gz' if packed else ''}"
+            file.write_bytes(gzip.compress(content, mtime=0) if packed else content)
