@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -40,3 +41,18 @@ def write_mnist(folder: Path, train: int = 60, test: int = 20, *, packed: bool =
             content = idx(array)
             file = folder / f"{part}-{name}-ubyte{'.gz' if packed else ''}"
             file.write_bytes(gzip.compress(content, mtime=0) if packed else content)
+
+
+def write_cifar(folder: Path, n: int = 10, *, binary: bool = True) -> None:
+    """Random images in CIFAR-10's six batches of n; the first pixels of an image count it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for batch, name in enumerate([*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]):
+        pixels = rng.integers(0, 256, (n, 3072), dtype=np.uint8)
+        pixels[:, 0] = batch * n + np.arange(n)
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        if binary:
+            (folder / f"{name}.bin").write_bytes(np.concatenate([labels[:, None], pixels], 1).tobytes())
+        else:
+            content = {b"batch_label": name.encode(), b"labels": labels.tolist(), b"data": pixels}
+            (folder / name).write_bytes(pickle.dumps(content, protocol=2))

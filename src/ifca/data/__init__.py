@@ -1,5 +1,6 @@
 """Federations: every loader returns the same type; randomness is an argument."""
 
+from ifca.data.cifar import read_cifar, rotated_cifar
 from ifca.data.clients import Client, Clients
 from ifca.data.digits import rotated_digits
 from ifca.data.federation import Federation
@@ -12,10 +13,12 @@ __all__ = [
     "Clients",
     "Federation",
     "mixture_of_regressions",
+    "read_cifar",
     "read_client",
     "read_folder",
     "read_idx",
     "read_mnist",
+    "rotated_cifar",
     "rotated_digits",
     "rotated_mnist",
     "write_client",

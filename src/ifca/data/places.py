@@ -54,7 +54,7 @@ def damaged(dataset: str, file: Path, what: str) -> InvalidInput:
     return InvalidInput(f"{file}: {what}; delete it and 'ifca data get {dataset}' fetches it again")
 
 
-def check_md5(dataset: str, file: Path, content: bytes | memoryview, expected: str) -> None:
+def check_md5(dataset: str, file: Path, content: bytes, expected: str) -> None:
     """Refuse content that is not that of the public data set."""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != expected:
         raise damaged(dataset, file, "its content is not that of the public data set (altered)")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import fields
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ifca.data import Federation, rotated_mnist
+from ifca.data import Federation, rotated_cifar, rotated_mnist
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -37,16 +38,40 @@ class RotatedMnistData:
 
     def federation(self, seed: int) -> Federation:
         """Read and deal."""
-        return rotated_mnist(
-            self.folder,
-            samples=self.samples,
-            angles=self.angles,
-            shares=self.shares,
-            clients=self.clients,
-            test_clients=self.test_clients,
-            seed=seed if self.seed is None else self.seed,
-            verify=self.verify,
-        )
+        return rotated_mnist(**_arguments(self, seed))
 
 
-PublicData = RotatedMnistData
+@dataclass(frozen=True, config=STRICT)
+class RotatedCifarData:
+    """The paper's Rotated CIFAR."""
+
+    name: Literal["rotated-cifar"]
+    folder: str | None = None
+    """Folder that holds cifar10/ or the batches, binary or python; none: IFCA_DATA, then the cache."""
+    samples: Positive = 500
+    """n, images per client."""
+    angles: tuple[int, ...] = (0, 180)
+    """Degrees, one cluster each; the same angle several times: no clusters."""
+    shares: tuple[float, ...] | None = None
+    """Each angle's share of the clients; none: equal."""
+    clients: Positive | None = None
+    """m, in all; none: as many as the images allow."""
+    test_clients: Positive | None = None
+    """Test clients in all; none: as many as the images allow."""
+    verify: bool = True
+    """Refuse files that are not CIFAR-10's."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and deal."""
+        return rotated_cifar(**_arguments(self, seed))
+
+
+PublicData = RotatedMnistData | RotatedCifarData
+
+
+def _arguments(data: Any, seed: int) -> dict[str, Any]:
+    """The fields of a data config as the arguments of its loader; seed: the run's."""
+    given = {field.name: getattr(data, field.name) for field in fields(data) if field.name != "name"}
+    return {**given, "seed": seed if data.seed is None else data.seed}
