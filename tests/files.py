@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import struct
 from pathlib import Path
@@ -56,3 +57,22 @@ def write_cifar(folder: Path, n: int = 10, *, binary: bool = True) -> None:
         else:
             content = {b"batch_label": name.encode(), b"labels": labels.tolist(), b"data": pixels}
             (folder / name).write_bytes(pickle.dumps(content, protocol=2))
+
+
+def write_leaf(folder: Path, sizes: dict[str, tuple[int, int]], *, packed: bool = True) -> None:
+    """LEAF's JSON files, one per part, for writers with so many training and test images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for place, part in enumerate(("train", "test")):
+        data = {
+            writer: {
+                "x": (rng.integers(0, 256, (counts[place], 784)) / 255).tolist(),
+                "y": rng.integers(0, 62, counts[place]).tolist(),
+            }
+            for writer, counts in sizes.items()
+            if counts[place]
+        }
+        content = {"users": list(data), "num_samples": [len(own["y"]) for own in data.values()]}
+        text = json.dumps({**content, "user_data": data}).encode()
+        file = folder / f"all_data_0_niid_05_keep_0_{part}_9.json{'.gz' if packed else ''}"
+        file.write_bytes(gzip.compress(text) if packed else text)

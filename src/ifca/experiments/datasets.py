@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ifca.data import Federation, rotated_cifar, rotated_mnist
+from ifca.data import Federation, femnist, mnist_writers, rotated_cifar, rotated_mnist
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -68,7 +68,47 @@ class RotatedCifarData:
         return rotated_cifar(**_arguments(self, seed))
 
 
-PublicData = RotatedMnistData | RotatedCifarData
+@dataclass(frozen=True, config=STRICT)
+class FemnistData:
+    """LEAF's FEMNIST: a client per writer."""
+
+    name: Literal["femnist"]
+    folder: str | None = None
+    """Folder that holds femnist/ or its files; none: IFCA_DATA, then the user's cache."""
+    min_images: Positive = 100
+    """Writers with fewer images are left out."""
+    files: Literal["auto", "packed", "leaf"] = "auto"
+    """packed: one .npz; leaf: LEAF's JSON files; auto: packed where there is one."""
+
+    def federation(self, _seed: int) -> Federation:
+        """Read; LEAF has dealt and split already."""
+        return femnist(self.folder, min_images=self.min_images, files=self.files)
+
+
+@dataclass(frozen=True, config=STRICT)
+class WritersData:
+    """MNIST by writer: a client per writer of the training images."""
+
+    name: Literal["mnist-writers"]
+    folder: str | None = None
+    """Folder that holds mnist/ and mnist-writers/; none: IFCA_DATA, then the user's cache."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of each writer's digits kept to test on."""
+    min_images: Positive = 1
+    """Writers with fewer digits are left out."""
+    populations: bool = True
+    """Give the part of NIST that a writer comes from (0 or 4) as the true cluster."""
+    verify: bool = True
+    """Refuse files that are not the public ones."""
+    seed: int | None = None
+    """Seed of the split; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and split."""
+        return mnist_writers(**_arguments(self, seed))
+
+
+PublicData = RotatedMnistData | RotatedCifarData | FemnistData | WritersData
 
 
 def _arguments(data: Any, seed: int) -> dict[str, Any]:
