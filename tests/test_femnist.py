@@ -87,7 +87,7 @@ class TestLeaf:
     def test_missing(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="femnist: no FEMNIST files there; 'ifca data get femnist'"):
             femnist(tmp_path)
-        with pytest.raises(InvalidInput, match=r"no packed \.npz file"):
+        with pytest.raises(InvalidInput, match=r"no packed femnist\*\.npz there"):
             femnist(tmp_path, files="packed")
         write_leaf(tmp_path, SIZES)
         next(tmp_path.glob("*_test_*")).unlink()
@@ -107,13 +107,13 @@ class TestPacked:
     def file(self, tmp_path: Path) -> Path:
         rng = np.random.default_rng(0)
         np.savez(
-            tmp_path / "some.npz",
+            tmp_path / "femnist_some.npz",
             x=rng.integers(0, 256, (7, 28, 28), dtype=np.uint8),
             y=np.arange(7, dtype=np.uint8),
             writer=np.array(["b", "a", "a", "b", "a", "b", "c"]),
             is_test=np.array([0, 0, 1, 1, 0, 0, 0], np.uint8),
         )
-        return tmp_path / "some.npz"
+        return tmp_path / "femnist_some.npz"
 
     def test_clients_are_writers(self, file: Path) -> None:
         federation = femnist(file.parent, min_images=2)
@@ -124,10 +124,10 @@ class TestPacked:
 
     def test_damaged(self, file: Path) -> None:
         file.write_bytes(file.read_bytes()[:-40])
-        with pytest.raises(InvalidInput, match=r"some\.npz: not a packed data set"):
+        with pytest.raises(InvalidInput, match=r"femnist_some\.npz: not a packed data set"):
             femnist(file.parent)
         np.savez(file, x=np.zeros((2, 28, 28)), y=[0, 0], writer=["a", "a"], is_test=[0, 0])
-        with pytest.raises(InvalidInput, match=r"some\.npz: x of type float64"):
+        with pytest.raises(InvalidInput, match=r"femnist_some\.npz: x of type float64"):
             femnist(file.parent)
         file.rename(file.with_name(PACKED))
         with pytest.raises(InvalidInput, match=r"femnist_leaf_395_writers\.npz: .*altered"):

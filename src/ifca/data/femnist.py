@@ -28,11 +28,18 @@ Parts = tuple[dict[str, Samples], dict[str, Samples]]
 def femnist(folder: Path | str | None = None, *, min_images: int = 100, files: Files = "auto") -> Federation:
     """A client per writer with at least min_images images, split into training and test as LEAF split them.
 
-    folder holds femnist/, or the files themselves: one packed .npz (x, y, writer, is_test), or LEAF's JSON
-    files, .gz or not (None: IFCA_DATA, then the cache). files says which kind; auto: packed where there is
-    one. Images are bytes [28, 28]; LEAF's value of a pixel is its byte / 255.
+    folder holds femnist/, or the files themselves: one packed femnist*.npz (x, y, writer, is_test), or LEAF's
+    JSON files, .gz or not (None: IFCA_DATA, then the cache). files says which kind; auto: packed where there
+    is one. Images are bytes [28, 28]; LEAF's value of a pixel is its byte / 255.
     """
-    place, packed = _place(folder, files)
+    found = _found(folder, files)
+    if found is None:
+        absent = data_folders(folder)[0] / "femnist"
+        kind = {"packed": "packed femnist*.npz", "leaf": "JSON files of LEAF's", "auto": "FEMNIST files"}[
+            files
+        ]
+        raise InvalidInput(f"{absent}: no {kind} there; 'ifca data get femnist' says how to make them")
+    place, packed = found
     train, test = _packed(packed) if packed else _leaf(place)
     clients = []
     for writer in sorted(train):
@@ -47,18 +54,22 @@ def femnist(folder: Path | str | None = None, *, min_images: int = 100, files: F
     return Federation.from_clients(clients, classes=CLASSES)
 
 
-def _place(folder: Path | str | None, files: Files) -> tuple[Path, Path | None]:
+def femnist_place(folder: Path | str | None = None) -> Path | None:
+    """The folder that holds FEMNIST, if there is one."""
+    found = _found(folder, "auto")
+    return None if found is None else found[0]
+
+
+def _found(folder: Path | str | None, files: Files) -> tuple[Path, Path | None] | None:
     """The folder that holds FEMNIST, and the packed file where that is to be read."""
     for given in data_folders(folder):
         for inside in (given / "femnist", given):
-            packed = sorted(inside.glob("*.npz")) if files != "leaf" else []
+            packed = sorted(inside.glob("femnist*.npz")) if files != "leaf" else []
             if packed:
                 return inside, packed[0]
             if files != "packed" and any(leaf_files(inside).values()):
                 return inside, None
-    place = data_folders(folder)[0] / "femnist"
-    kinds = {"packed": "packed .npz file", "leaf": "JSON files of LEAF's", "auto": "FEMNIST files"}
-    raise InvalidInput(f"{place}: no {kinds[files]} there; 'ifca data get femnist' says how to make them")
+    return None
 
 
 def _packed(file: Path) -> Parts:

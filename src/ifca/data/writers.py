@@ -44,7 +44,7 @@ def mnist_writers(
     if not 0 < test_share < 1:
         raise InvalidInput(f"data.test_share must be between 0 and 1, got {test_share}")
     images, _ = read_mnist(folder, verify=verify)
-    writer, population = _writers(folder, len(images.x), verify)
+    writer, population = read_writers(folder, len(images.x), verify=verify)
     clients = []
     for name in np.unique(writer):
         mine = np.flatnonzero(writer == name)
@@ -62,7 +62,9 @@ def mnist_writers(
     return Federation.from_clients(clients, classes=10)
 
 
-def _writers(folder: Path | str | None, n: int, verify: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+def read_writers(
+    folder: Path | str | None = None, n: int = 60000, *, verify: bool = True
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Of each training image the writer, and the part of NIST ("hsf") that the writer comes from."""
     file = require("mnist-writers", (FILE,), folder)
     try:
