@@ -60,8 +60,10 @@ def test_other_recipes(recipe: Recipe) -> None:
     assert_equals_the_loop(Job(pixels(6, 40, (9, 9)), recipe, lambda: mlp(81, 10), device=CUDA))
 
 
-def test_captured_steps_of_a_convolutional_network() -> None:
+@pytest.mark.parametrize("augment", [False, True])
+def test_captured_steps_of_a_convolutional_network(augment: bool) -> None:
     recipe = Recipe(
         algorithm="ifca-plain", k=2, rounds=2, local_epochs=2, batch_size=25, step_size=0.01, evaluate_every=0
     )
+    recipe = replace(recipe, augment=augment)
     assert_equals_the_loop(Job(pixels(2, 50, (3, 32, 32)), recipe, cifar_cnn, device=CUDA), tolerance=1e-3)

@@ -68,6 +68,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),
+        augment: bool = False,
         stable_after: int | None = None,
         recheck_every: int = 10,
         resample: bool = False,

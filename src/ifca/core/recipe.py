@@ -45,6 +45,8 @@ class Recipe:
     """Adds l2/2 ||theta||^2 to the local objective; never to the loss that decides an identity."""
     l2_layers: tuple[str, ...] = ()
     """Layers that l2 applies to; empty: all."""
+    augment: bool = False
+    """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
     stable_after: int | None = None
     """s: once no identity has changed for s rounds, send clients their own model only. None: never."""
     recheck_every: int = 10

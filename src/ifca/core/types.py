@@ -52,6 +52,8 @@ class Task:
     """Where the model begins with a linear layer."""
     classifies: bool = False
     """Whether the loss is the plain cross-entropy."""
+    augment: Callable[[Tensor, Tensor], Tensor] | None = None
+    """x [n, ...], draws [n] -> x to take a gradient on; never part of the loss that decides an identity."""
 
 
 class ClientReply(NamedTuple):

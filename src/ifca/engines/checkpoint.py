@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,25 +13,12 @@ from safetensors.torch import save
 
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState, Params, Watch
+from ifca.data.files import write_atomically
 
 FORMAT = "ifca-1"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
 WATCHED = ("sketch", "losses", "seen", "born", "before")
 COUNTS = ("round", "unchanged", "checked", "changed")
-
-
-def write_atomically(file: Path, content: bytes) -> None:
-    """The file is the old one or the new one, whatever happens in between."""
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(file)
-    except OSError as failure:
-        temporary.unlink(missing_ok=True)
-        raise OSError(failure.errno, failure.strerror, str(file)) from failure
 
 
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size
 
 def applies(task: Task, recipe: Recipe) -> bool:
     """Whole data in every step, and a linear first layer that no regulariser touches."""
-    if task.first is None or recipe.batch_size is not None or recipe.resample:
+    if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False
     if recipe.l2 == 0:
         return True

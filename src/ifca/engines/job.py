@@ -148,7 +148,7 @@ class Job:
         """
         recipe = replace(self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
-        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size)
+        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
         classes = self.federation.classes
         if classes is None or self.loss is not None:
             return replace(self, recipe=recipe, warm_start=None)

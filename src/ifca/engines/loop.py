@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ifca.core.client import change, client_round, score
 from ifca.core.recipe import Recipe
-from ifca.core.sampling import Plan, make_plan
+from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.server import fold, zero_sum
 from ifca.core.sketch import Sketch
 from ifca.core.types import Params, Task, model_count, select
@@ -61,8 +61,5 @@ class LoopEngine:
         """One client at a time: there is no smaller way."""
 
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:
-        identity, steps = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
-        return Plan(
-            None if identity is None else identity[0].to(like.device),
-            None if steps is None else steps[0].to(like.device),
-        )
+        plan = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
+        return on(Plan(*(None if part is None else part[0] for part in plan)), like.device)

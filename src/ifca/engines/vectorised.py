@@ -14,7 +14,7 @@ from torch.func import vmap
 from ifca.core.client import change, client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.sampling import Plan, make_plan
+from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.server import fold, zero_sum
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
@@ -115,30 +115,24 @@ class VectorisedEngine:
         like = next(iter(theta.values()))
         data = self.clients.padded(who, like.device, like.dtype)
         sizes = self.clients.sizes[who]
-        identity, steps = make_plan(self.recipe, t, self.clients.keys[who], sizes)
-        plan = Plan(
-            None if identity is None else identity.to(like.device),
-            None if steps is None else steps.to(like.device),
-        )
-
+        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes), like.device)
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
         if like.is_cuda and self.recipe.option == "model" and plan.steps is not None:
 
-            def judge(data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None) -> Any:
+            def judge(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> Any:
                 return estimate(self.task, theta, data, Plan(*rows), own)
 
-            j, losses = _mapped(judge, dims, data, (plan.identity, plan.steps), own)
-            reply = ClientReply(j, losses, self._graphed(select(theta, j), data, plan.steps, step))
+            j, losses = _mapped(judge, dims, data, tuple(plan), own)
+            update = self._graphed(select(theta, j), data, plan.steps, plan.draws, step)
+            reply = ClientReply(j, losses, update)
         else:
 
-            def turn(
-                data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None
-            ) -> ClientReply:
+            def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
                 return client_round(self.task, self.recipe, step, theta, data, Plan(*rows), own)
 
-            reply = _mapped(turn, dims, data, (plan.identity, plan.steps), own)
+            reply = _mapped(turn, dims, data, tuple(plan), own)
         weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
         fold(total, reply.identity, reply.update, weight)
         return reply
