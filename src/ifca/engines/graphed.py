@@ -20,7 +20,9 @@ from ifca.core.types import Data, Params, Task
 class GraphedSteps:
     """LocalUpdate of a chunk of clients by replays of one captured step."""
 
-    def __init__(self, task: Task, *, compiled: bool) -> None:
+    def __init__(self, task: Task, *, rows: int, compiled: bool) -> None:
+        """rows: samples of the largest client, so that one capture serves them all."""
+        self._rows = rows
         self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, tuple[Tensor, ...]]] = {}
 
         def step(
@@ -36,7 +38,7 @@ class GraphedSteps:
         self, theta: Params, data: Data, steps: Tensor, draws: Tensor | None, gamma: float
     ) -> Params:
         """theta: [c, ...] each client's start; steps, draws: [c, steps, batch], rows of each step."""
-        shape = (tuple(data.x.shape), tuple(steps.shape[::2]))
+        shape = (len(data.x), tuple(data.x.shape[2:]), steps.shape[2])
         plan = [steps] if draws is None else [steps, draws]
         if shape not in self._captured:
             self._captured = {shape: self._capture(theta, data, gamma, [part[:, 0] for part in plan])}
@@ -44,7 +46,7 @@ class GraphedSteps:
         for name, value in theta.items():
             held[name].copy_(value)
         for mine, given in zip(samples, data, strict=True):
-            mine.copy_(given)
+            mine[:, : given.shape[1]].copy_(given)
         size.fill_(gamma)
         for q in range(steps.shape[1]):
             for mine, given in zip(now, plan, strict=True):
@@ -57,7 +59,7 @@ class GraphedSteps:
     ) -> tuple[Any, Params, Data, tuple[Tensor, ...]]:
         """plan: rows of a step [c, batch], and the draws to augment them by where there are any."""
         held = {name: value.clone() for name, value in theta.items()}
-        samples = Data(*(part.clone() for part in data))
+        samples = Data(*(part.new_zeros(len(part), self._rows, *part.shape[2:]) for part in data))
         size = torch.full((), gamma, device=data.x.device, dtype=data.weight.dtype)
         inputs = (size, *(part.clone() for part in plan))
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]

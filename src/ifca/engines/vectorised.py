@@ -53,7 +53,7 @@ class VectorisedEngine:
     ) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
         self.budget, self._limit = budget, ChunkLimit(chunk)
-        self._graphed = GraphedSteps(task, compiled=compiled)
+        self._graphed = GraphedSteps(task, rows=int(clients.sizes.max()), compiled=compiled)
 
     def train(
         self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
