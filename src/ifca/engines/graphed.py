@@ -1,7 +1,7 @@
 """Mini-batch steps of many clients on a GPU: one step of all of them is captured once and replayed.
 
 Launching the few hundred kernels of a step from Python takes longer than running them. The step is core's own
-local_step, mapped over the clients; compiled too where that is asked for.
+local_step, mapped over the clients (compiled too where that is asked for), or one written by hand.
 """
 
 from __future__ import annotations
@@ -17,18 +17,26 @@ from ifca.core.client import local_step
 from ifca.core.sampling import take
 from ifca.core.types import Data, Params, Task
 
+Step = Callable[[Params, Data, Tensor, Tensor], Params]
+"""One step of c clients: parameters [c, ...], their data, rows [c, batch], step size -> new parameters."""
+
+
+def mapped_step(task: Task, *, compiled: bool) -> Step:
+    """The local_step of core, mapped over clients."""
+
+    def step(theta: Params, data: Data, rows: Tensor, gamma: Tensor) -> Params:
+        return local_step(task, theta, gamma, take(data, rows))
+
+    mapped: Step = vmap(step, in_dims=(0, 0, 0, None))
+    return torch.compile(mapped) if compiled else mapped
+
 
 class GraphedSteps:
-    """LocalUpdate of a chunk of clients by replays of one captured step."""
+    """LocalUpdate of a chunk of clients by replays of one captured step, which may change theta in place."""
 
-    def __init__(self, task: Task, *, compiled: bool) -> None:
+    def __init__(self, step: Step) -> None:
         self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, Tensor, Tensor]] = {}
-
-        def step(theta: Params, data: Data, rows: Tensor, gamma: Tensor) -> Params:
-            return local_step(task, theta, gamma, take(data, rows))
-
-        mapped: Callable[..., Params] = vmap(step, in_dims=(0, 0, 0, None))
-        self._step: Callable[..., Params] = torch.compile(mapped) if compiled else mapped
+        self._step = step
 
     def __call__(self, theta: Params, data: Data, steps: Tensor, gamma: float) -> Params:
         """theta: [c, ...] each client's start; steps: [c, steps, batch] rows of each step."""

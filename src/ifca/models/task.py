@@ -125,6 +125,8 @@ def make_task(
         penalty if recipe.l2 else None,
         first_layer(module),
         classifies=loss is None and not regression,
+        module=module,
+        low=low,
     )
 
 
