@@ -21,7 +21,15 @@ def regressions(**options: object) -> tuple[Job, torch.Tensor]:
     federation, star = mixture_of_regressions(
         clients=20, samples=40, dimension=20, clusters=2, noise=0.1, test_samples=10
     )
-    recipe = Recipe(k=2, rounds=60, option="gradient", step_size=0.5, initial="bernoulli", evaluate_every=0)
+    recipe = Recipe(
+        algorithm="ifca-plain",
+        k=2,
+        rounds=60,
+        option="gradient",
+        step_size=0.5,
+        initial="bernoulli",
+        evaluate_every=0,
+    )
     recipe = replace(recipe, **options)  # type: ignore[arg-type]
     return Job(federation, recipe, lambda: linear(20)), star
 
@@ -84,7 +92,9 @@ def test_stable_identities_save_bytes_and_change_no_model() -> None:
 def test_a_changed_identity_on_a_recheck_brings_all_models_back() -> None:
     """Client 1 sits between two moving models: it starts with model 0 and prefers model 1 later."""
     points = [(1.0, 0.0), (1.0, 2.9), (1.0, 10.0), (1.0, 10.0)]
-    recipe = Recipe(k=2, rounds=12, local_steps=1, step_size=0.05, stable_after=1, recheck_every=4)
+    recipe = Recipe(
+        algorithm="ifca-plain", k=2, rounds=12, local_steps=1, step_size=0.05, stable_after=1, recheck_every=4
+    )
     fitted = fit(scalar_job(points, [1.0, 7.0], recipe))
     assert len({record["identity"][1] for record in fitted.history}) == 1
     # model 1 moves to 10, model 0 to the mean of 0 and 2.9: nobody changes, so only re-checks send all
@@ -93,7 +103,15 @@ def test_a_changed_identity_on_a_recheck_brings_all_models_back() -> None:
 
 def test_resampling_uses_fresh_data_and_still_converges() -> None:
     federation, star = mixture_of_regressions(clients=20, samples=1200, dimension=10, clusters=2, noise=0.1)
-    recipe = Recipe(k=2, rounds=20, option="gradient", step_size=0.8, initial="bernoulli", resample=True)
+    recipe = Recipe(
+        algorithm="ifca-plain",
+        k=2,
+        rounds=20,
+        option="gradient",
+        step_size=0.8,
+        initial="bernoulli",
+        resample=True,
+    )
     starts = [fit(Job(federation, recipe, lambda: linear(10)), restart=r) for r in range(3)]
     best = min(starts, key=lambda f: f.train_loss)
     assert distance(best.state.theta, {"fc1.weight": star[:, None, :]}) < 0.1

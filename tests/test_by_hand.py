@@ -37,39 +37,43 @@ def models(fitted: Fitted) -> list[float]:
 @pytest.mark.parametrize("engine", ENGINES)
 class TestOptions:
     def test_gradient_averaging_divides_by_all_participants(self, engine: EngineName) -> None:
-        fitted = trained(Recipe(k=2, rounds=1, option="gradient", step_size=0.1), engine)
+        fitted = trained(
+            Recipe(algorithm="ifca-plain", k=2, rounds=1, option="gradient", step_size=0.1), engine
+        )
         # theta_0 = 1 - 0.1/3 (-2 - 6), theta_1 = -1 - 0.1/3 (2)
         assert models(fitted) == pytest.approx([1 + 0.8 / 3, -1 - 0.2 / 3])
         assert fitted.labels.tolist() == [0, 1, 0]
 
     def test_model_averaging_with_one_local_step(self, engine: EngineName) -> None:
-        fitted = trained(Recipe(k=2, rounds=1, local_steps=1, step_size=0.1), engine)
+        fitted = trained(Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=1, step_size=0.1), engine)
         # A: 1.2, C: 1.6, mean 1.4; B: -1.2
         assert models(fitted) == pytest.approx([1.4, -1.2])
 
     def test_model_averaging_with_two_local_steps(self, engine: EngineName) -> None:
-        fitted = trained(Recipe(k=2, rounds=1, local_steps=2, step_size=0.1), engine)
+        fitted = trained(Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=2, step_size=0.1), engine)
         # A: 1.2 -> 1.36, C: 1.6 -> 2.08, mean 1.72; B: -1.2 -> -1.36
         assert models(fitted) == pytest.approx([1.72, -1.36])
 
     def test_two_rounds_with_step_decay(self, engine: EngineName) -> None:
-        recipe = Recipe(k=2, rounds=2, local_steps=1, step_size=0.1, step_decay=0.5)
+        recipe = Recipe(algorithm="ifca-plain", k=2, rounds=2, local_steps=1, step_size=0.1, step_decay=0.5)
         # round 1 from 1.4, -1.2 with step 0.05: A 1.4 + 0.06, C 1.4 + 0.26, mean 1.56; B -1.2 - 0.08
         assert models(trained(recipe, engine)) == pytest.approx([1.56, -1.28])
 
     def test_empty_cluster_keeps_its_model(self, engine: EngineName) -> None:
         for option in ("model", "gradient"):
-            recipe = Recipe(k=3, rounds=1, local_steps=1, option=option)
+            recipe = Recipe(algorithm="ifca-plain", k=3, rounds=1, local_steps=1, option=option)
             assert models(trained(recipe, engine, [1.0, -1.0, 50.0]))[2] == 50.0
 
     def test_ties_go_to_the_lowest_index(self, engine: EngineName) -> None:
-        fitted = trained(Recipe(k=2, rounds=1, local_steps=1), engine, [1.0, -1.0])
+        fitted = trained(Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=1), engine, [1.0, -1.0])
         assert fitted.history[0]["identity"] == [0, 1, 0]
-        mirrored = scalar_job([(1.0, 0.0)] * 2, [2.0, -2.0], Recipe(k=2, rounds=1, local_steps=1))
+        mirrored = scalar_job(
+            [(1.0, 0.0)] * 2, [2.0, -2.0], Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=1)
+        )
         assert fit(mirrored).history[0]["identity"] == [0, 0]
 
     def test_regulariser_pulls_the_update_but_not_the_identity(self, engine: EngineName) -> None:
-        fitted = trained(Recipe(k=2, rounds=1, local_steps=1, l2=1.0), engine)
+        fitted = trained(Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=1, l2=1.0), engine)
         # the gradient gains l2 theta: A 1 - 0.1 (-2 + 1), C 1 - 0.1 (-6 + 1), mean 1.3; B -1 - 0.1 (2 - 1)
         assert models(fitted) == pytest.approx([1.3, -1.1])
         assert fitted.history[0]["train_loss"] == pytest.approx((1 + 1 + 9) / 3)
@@ -103,7 +107,7 @@ def test_shared_layer_takes_everybody(engine: EngineName, option: str) -> None:
     """
     clients = [Client(np.array([[x]]), np.array([y])) for x, y in CLIENTS]
     start = {"fc1.weight": torch.tensor([[[1.0]], [[-1.0]]]), "fc1.bias": torch.zeros(2, 1)}
-    recipe = Recipe(k=2, rounds=1, local_steps=1, option=option, shared=("fc1.bias",))  # type: ignore[arg-type]
+    recipe = Recipe(algorithm="ifca-plain", k=2, rounds=1, local_steps=1, option=option, shared=("fc1.bias",))  # type: ignore[arg-type]
     job = Job(
         Federation.from_clients(clients),
         recipe,

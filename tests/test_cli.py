@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from ifca.cli import app
 from ifca.data import Client, rotated_digits, write_client
+from tests.files import write_cifar
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = ["rounds=8", "data.samples=150", "model.hidden=[8]", "restarts=2"]
@@ -203,3 +206,21 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert "resume" in ifca("--help", cwd=tmp_path).stdout
     assert ifca("--version", cwd=tmp_path).stdout.startswith("ifca ")
     assert ifca(cwd=tmp_path).returncode in (0, 2)
+
+
+def test_data_sets_are_listed_and_checked(tmp_path: Path) -> None:
+    write_cifar(tmp_path / "cifar10")
+    listed = CliRunner().invoke(app, ["data", "list", "--data-dir", str(tmp_path)])
+    assert listed.exit_code == 0
+    for word in ("mnist-writers", "femnist", "not here", "cifar10", f"looked in: {tmp_path}"):
+        assert word in listed.stdout
+    done = ifca("data", "check", "--data-dir", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "mnist: not here; 'ifca data get mnist'" in done.stdout
+    assert "data_batch_1.bin: its content is not that of the public data set (altered)" in done.stdout
+
+
+def test_a_run_without_its_data_says_how_to_get_them(tmp_path: Path) -> None:
+    data = f"data={{name='rotated-mnist', folder='{tmp_path}'}}"
+    refused = ifca("run", "--set", data, cwd=tmp_path)
+    assert_refused(refused, "train-images-idx3-ubyte.gz: no such file; 'ifca data get mnist' fetches it")

@@ -46,7 +46,10 @@ def test_data_is_chosen_by_name() -> None:
         ("k=0", "k must be at least 1, got 0"),
         ("rounds=true", "rounds: input should be a valid integer"),
         ("step_size=-1", "step_size must be a positive number"),
-        ("algorithm=fedprox", "algorithm: input should be 'ifca', 'global', 'local' or 'oneshot'"),
+        (
+            "algorithm=fedprox",
+            "algorithm: input should be 'ifca', 'ifca-plain', 'global', 'local' or 'oneshot'",
+        ),
         ("engine=spark", "engine: input should be"),
         ("device=tpu", "device: input should be"),
         ("data.name=mnits", "data: input tag 'mnits'"),

@@ -48,7 +48,10 @@ def assert_equals_the_loop(job: Job, tolerance: float = 1e-5) -> None:
 @pytest.mark.parametrize("n", [33, 50, 100, 129, 200])
 def test_the_fused_round(n: int) -> None:
     job = Job(
-        pixels(8, n, (28, 28)), Recipe(k=3, rounds=3, evaluate_every=0), lambda: mlp(784, 10), device=CUDA
+        pixels(8, n, (28, 28)),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, evaluate_every=0),
+        lambda: mlp(784, 10),
+        device=CUDA,
     )
     assert fused.applies(job.task, job.recipe, job.federation.train, CUDA) == (
         find_spec("triton") is not None
@@ -59,10 +62,10 @@ def test_the_fused_round(n: int) -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        Recipe(k=3, rounds=3, stable_after=1),
-        Recipe(k=3, rounds=3, weighted=True, step_decay=0.9),
-        Recipe(k=3, rounds=3, participation=0.5),
-        Recipe(k=2, rounds=2, batch_size=10, local_epochs=1),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, stable_after=1),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, weighted=True, step_decay=0.9),
+        Recipe(algorithm="ifca-plain", k=3, rounds=3, participation=0.5),
+        Recipe(algorithm="ifca-plain", k=2, rounds=2, batch_size=10, local_epochs=1),
         Recipe(algorithm="local", rounds=2),
     ],
 )
@@ -73,6 +76,7 @@ def test_other_recipes(recipe: Recipe) -> None:
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_captured_steps_of_a_convolutional_network(by_hand: bool) -> None:
     recipe = Recipe(k=2, rounds=3, local_epochs=2, batch_size=20, step_size=0.01, stable_after=1)
+    recipe = replace(recipe, algorithm="ifca-plain")
     job = Job(pixels(3, 50, (3, 32, 32), ink=1), recipe, cifar_cnn, device=CUDA, fast_path=by_hand)
     assert_equals_the_loop(job, tolerance=1e-3)
 
@@ -95,12 +99,21 @@ def test_a_step_by_hand_is_a_step_of_core(
     exact = replace(job, precision="float64")
     double = Data(data.x.double(), data.y, data.weight.double())
     want = mapped_step(exact.task, compiled=False)(
-        {name: value.double() for name, value in theta.items()}, double, rows, gamma.double()
+        {name: value.double() for name, value in theta.items()}, double, gamma.double(), rows
     )
     with products(precision):
         by_hand = conv_steps(job.task, data.x)
         assert by_hand is not None
-        got = by_hand.step({name: v.clone() for name, v in theta.items()}, by_hand.prepare(data), rows, gamma)
+        got = by_hand.step({name: v.clone() for name, v in theta.items()}, by_hand.prepare(data), gamma, rows)
     for name, value in theta.items():
         error = (got[name] - want[name]).norm() / (want[name] - value).norm()
         assert float(error) < tolerance, name
+
+
+@pytest.mark.parametrize("augment", [False, True])
+def test_captured_steps_with_random_crops(augment: bool) -> None:
+    recipe = Recipe(
+        algorithm="ifca-plain", k=2, rounds=2, local_epochs=2, batch_size=25, step_size=0.01, evaluate_every=0
+    )
+    recipe = replace(recipe, augment=augment)
+    assert_equals_the_loop(Job(pixels(2, 50, (3, 32, 32)), recipe, cifar_cnn, device=CUDA), tolerance=1e-3)

@@ -24,7 +24,7 @@ def test_ifca_by_hand_equals_the_library(option: Option) -> None:
     by_hand = runpy.run_path(str(EXAMPLES / "ifca_by_hand.py"))["ifca_by_hand"]
     federation = rotated_digits(samples=150)
     theta, labels = by_hand(federation, 4, 5, 0.1, 10, option, 0)
-    recipe = Recipe(k=4, rounds=5, step_size=0.1, local_steps=10, option=option)
+    recipe = Recipe(algorithm="ifca-plain", k=4, rounds=5, step_size=0.1, local_steps=10, option=option)
     fitted = fit(Job(federation, recipe, lambda: mlp(64, 10)))
     assert torch.equal(labels, fitted.labels)
     for name, value in fitted.state.theta.items():

@@ -49,7 +49,7 @@ TANH = nn.Sequential(nn.Flatten(), nn.Linear(25, 6), nn.Tanh(), nn.Linear(6, 3))
 @pytest.mark.parametrize("settings", [{}, {"algorithm": "local"}, {"weighted": True}, {"option": "gradient"}])
 def test_the_fast_path_equals_the_loop_in_single_precision(model: Any, settings: dict[str, Any]) -> None:
     make = model if not isinstance(model, nn.Module) else lambda: TANH
-    recipe = Recipe(**{"k": 2, "rounds": 4, "local_steps": 5, **settings})
+    recipe = Recipe(**{"algorithm": "ifca-plain", "k": 2, "rounds": 4, "local_steps": 5, **settings})
     warm = (
         None
         if make is model
@@ -66,7 +66,11 @@ def test_the_fast_path_equals_the_loop_in_single_precision(model: Any, settings:
 
 def test_the_fast_path_serves_regression() -> None:
     federation, _ = mixture_of_regressions(clients=6, samples=15, dimension=4)
-    job = Job(federation, Recipe(k=2, rounds=5, option="gradient", initial="bernoulli"), lambda: linear(4))
+    job = Job(
+        federation,
+        Recipe(algorithm="ifca-plain", k=2, rounds=5, option="gradient", initial="bernoulli"),
+        lambda: linear(4),
+    )
     job = replace(job, precision="float64")
     assert isinstance(job.make_engine(), FastEngine)
     torch.testing.assert_close(fit(job).state.theta, fit(replace(job, engine="loop")).state.theta)
@@ -90,7 +94,11 @@ def test_local_models_are_tested_without_being_formed(samples: int, tested: int)
 
 def test_with_stable_identities_only_own_models_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The saving saves computation: between re-checks no product with all k first layers is made."""
-    job = Job(pixels(), Recipe(k=3, rounds=9, stable_after=1, recheck_every=4), lambda: mlp(25, 3, (7,)))
+    job = Job(
+        pixels(),
+        Recipe(algorithm="ifca-plain", k=3, rounds=9, stable_after=1, recheck_every=4),
+        lambda: mlp(25, 3, (7,)),
+    )
     judged: list[int] = []
     plain = Judge.products
 
@@ -107,7 +115,13 @@ def test_with_stable_identities_only_own_models_are_judged(monkeypatch: pytest.M
 
 def test_a_budget_too_small_names_the_smallest() -> None:
     for fast in (True, False):
-        job = Job(pixels(), Recipe(k=2), lambda: mlp(25, 3, (4000,)), budget=2**20, fast_path=fast)
+        job = Job(
+            pixels(),
+            Recipe(algorithm="ifca-plain", k=2),
+            lambda: mlp(25, 3, (4000,)),
+            budget=2**20,
+            fast_path=fast,
+        )
         with pytest.raises(
             InvalidInput, match=r"memory_budget of 1 MiB is too small .* smallest that works is (\d+) MiB"
         ):
@@ -115,12 +129,19 @@ def test_a_budget_too_small_names_the_smallest() -> None:
         with pytest.raises(InvalidInput) as complaint:
             fit(job)
         smallest = int(str(complaint.value).split("works is ")[1].split(" MiB")[0])
-        assert fit(replace(job, budget=smallest * 2**20, recipe=Recipe(k=2, rounds=1))).state.round == 1
+        assert (
+            fit(
+                replace(job, budget=smallest * 2**20, recipe=Recipe(algorithm="ifca-plain", k=2, rounds=1))
+            ).state.round
+            == 1
+        )
 
 
 @pytest.mark.parametrize("kind", [FastEngine, VectorisedEngine])
 def test_a_full_device_halves_the_chunk_says_so_once_and_changes_nothing(kind: Any) -> None:
-    job = Job(pixels(), Recipe(k=2, rounds=1), lambda: mlp(25, 3, (7,)), precision="float64")
+    job = Job(
+        pixels(), Recipe(algorithm="ifca-plain", k=2, rounds=1), lambda: mlp(25, 3, (7,)), precision="float64"
+    )
     theta, who = start(job).theta, torch.arange(8)
     known = torch.full_like(who, -1)
     whole = kind(job.task, job.recipe, job.federation.train).train(theta, who, known, 0)

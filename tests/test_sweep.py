@@ -26,7 +26,9 @@ def test_all_runs_of_a_trial_equal_the_loop(chunk_bytes: int, monkeypatch: pytes
     models, identity = sweeps.sweep(x, y, theta, step, rounds)
     for run in range(3):
         federation = Federation.from_clients([Client(x[i], y[run, i]) for i in range(m)])
-        recipe = Recipe(k=k, rounds=rounds, option="gradient", step_size=float(step[run]))
+        recipe = Recipe(
+            algorithm="ifca-plain", k=k, rounds=rounds, option="gradient", step_size=float(step[run])
+        )
         start = {"fc1.weight": theta[run][:, None]}
         job = Job(federation, recipe, lambda: linear(d), engine="loop", precision="float64", warm_start=start)
         fitted = fit(job)

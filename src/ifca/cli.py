@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from ifca import __version__
+from ifca.cli_data import app as data_app
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
 from ifca.experiments.assign import assign_client
@@ -27,6 +28,7 @@ from ifca.report.read import read_run
 from ifca.report.tables import bench_table, clusters_table, comparison_table, restarts_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(data_app, name="data")
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[

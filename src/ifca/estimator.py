@@ -19,13 +19,14 @@ from ifca.core.identity import identity
 from ifca.core.initial import best_restart
 from ifca.core.oneshot import Clusterer
 from ifca.core.recipe import Algorithm, Option, Recipe
-from ifca.core.types import Params, select
+from ifca.core.types import Params, live_models, select
 from ifca.data import Client, Federation
 from ifca.data.check import as_array
 from ifca.data.clients import features
 from ifca.engines import Fitted, Job, choose_device, fit
 from ifca.engines.check import check
 from ifca.engines.job import EngineName
+from ifca.engines.live import score_live
 from ifca.engines.precision import Precision
 from ifca.engines.rounds import OnRound, Record
 from ifca.models import as_factory, linear, mlp
@@ -67,6 +68,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),
+        augment: bool = False,
         stable_after: int | None = None,
         recheck_every: int = 10,
         resample: bool = False,
@@ -125,7 +127,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
         trained = fitted.job.federation
         federation.check_fits("new client", trained.input_shape, trained.classes, trained.outputs)
-        scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
+        scores = score_live(fitted.job.make_engine(), fitted.state.theta, federation.train)
         return scores.loss[0].numpy()
 
     def assign(self, x: ArrayLike, y: ArrayLike) -> int:
@@ -137,6 +139,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         fitted = self._fitted("predict")
         if not 0 <= cluster < fitted.job.models:
             raise InvalidInput(f"cluster must be from 0 to {fitted.job.models - 1}, got {cluster}")
+        if not live_models(fitted.state.theta)[cluster]:
+            raise InvalidInput(f"cluster {cluster} holds no model: no client needs it")
         model = select(fitted.state.theta, cluster)
         like = next(iter(model.values()))
         with torch.no_grad():

@@ -24,9 +24,11 @@ def client_round(
     j, losses = estimate(task, theta, data, plan, own)
     chosen = select(theta, j)
     if recipe.option == "gradient":
-        batch = data if plan.steps is None else take(data, plan.steps[0])
+        batch = next(iter(_batches(1, task, data, plan)))
         return ClientReply(j, losses, gradient(task, chosen, batch))
-    return ClientReply(j, losses, local_update(task, chosen, step, _batches(recipe, data, plan)))
+    return ClientReply(
+        j, losses, local_update(task, chosen, step, _batches(recipe.local_steps, task, data, plan))
+    )
 
 
 def estimate(task: Task, theta: Params, data: Data, plan: Plan, own: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -90,7 +92,22 @@ def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data) -> 
     return {name: value - step * g[name] for name, value in theta.items()}
 
 
-def _batches(recipe: Recipe, data: Data, plan: Plan) -> Iterable[Data]:
-    if plan.steps is None:
-        return [data] * recipe.local_steps
-    return (take(data, rows) for rows in plan.steps)
+def change(recipe: Recipe, theta: Params, reply: ClientReply) -> Params:
+    """What the client would change: its gradient (option I), or its model minus the one it was sent."""
+    if recipe.option == "gradient":
+        return reply.update
+    return {name: value - theta[name][reply.identity] for name, value in reply.update.items()}
+
+
+def batch_of(task: Task, data: Data, rows: Tensor | None, draws: Tensor | None) -> Data:
+    """The samples of one gradient step, augmented where the task says so."""
+    batch = data if rows is None else take(data, rows)
+    return batch if task.augment is None or draws is None else batch._replace(x=task.augment(batch.x, draws))
+
+
+def _batches(steps: int, task: Task, data: Data, plan: Plan) -> Iterable[Data]:
+    """steps: how many, where the plan names no rows and all data are used."""
+    count = steps if plan.steps is None else len(plan.steps)
+    for q in range(count):
+        rows, draws = (None if part is None else part[q] for part in (plan.steps, plan.draws))
+        yield batch_of(task, data, rows, draws)

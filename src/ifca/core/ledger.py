@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifca.core.types import Params
+from ifca.core.types import Params, live_models
 
 IDENTITY_BYTES = 4  # one int32: s_i as the number of the cluster
 LOSS_BYTES = 4  # one float32 for each model that was judged
@@ -29,7 +29,7 @@ class Wire:
         """Weigh the k models of a state."""
         size = {name: v[0].numel() * v.element_size() for name, v in theta.items()}
         together = sum(size[name] for name in shared)
-        return cls(together, sum(size.values()) - together, len(next(iter(theta.values()))))
+        return cls(together, sum(size.values()) - together, int(live_models(theta).sum()))
 
     def down(self, own_only: Tensor) -> Tensor:
         """Shared layers once; clustered layers k times, or once to a client that is sent its own model."""

@@ -8,7 +8,7 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from ifca.core.errors import InvalidInput
 
-Algorithm = Literal["ifca", "global", "local", "oneshot"]
+Algorithm = Literal["ifca", "ifca-plain", "global", "local", "oneshot"]
 Option = Literal["model", "gradient"]
 
 
@@ -17,9 +17,10 @@ class Recipe:
     """How to train: the inputs of the paper's algorithms and their practical variants."""
 
     algorithm: Algorithm = "ifca"
-    """ifca; global (one model for all); local (a model per client); oneshot (Algorithm 1)."""
+    """ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper); global (one
+    model for all); local (a model per client); oneshot (Algorithm 1)."""
     k: int = 2
-    """Number of clusters (of ifca and oneshot; global has 1 model, local one per client)."""
+    """Number of clusters (of ifca at most; global has 1 model, local one per client)."""
     rounds: int = 100
     """T, number of parallel iterations."""
     option: Option = "model"
@@ -44,6 +45,8 @@ class Recipe:
     """Adds l2/2 ||theta||^2 to the local objective; never to the loss that decides an identity."""
     l2_layers: tuple[str, ...] = ()
     """Layers that l2 applies to; empty: all."""
+    augment: bool = False
+    """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
     stable_after: int | None = None
     """s: once no identity has changed for s rounds, send clients their own model only. None: never."""
     recheck_every: int = 10
@@ -99,7 +102,12 @@ class Recipe:
     @property
     def estimates_identity(self) -> bool:
         """Whether clients choose among the models (ifca), or their cluster is given (the others)."""
-        return self.algorithm == "ifca"
+        return self.algorithm in ("ifca", "ifca-plain")
+
+    @property
+    def repairs(self) -> bool:
+        """Whether the server watches for collapse and mends it."""
+        return self.algorithm == "ifca" and self.k > 1
 
 
 def _at_least(low: int, **values: int | None) -> None:

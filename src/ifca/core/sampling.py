@@ -22,6 +22,7 @@ class Plan(NamedTuple):
 
     identity: Tensor | None  # [n'] rows to estimate the identity on
     steps: Tensor | None  # [steps, batch] rows of each gradient step
+    draws: Tensor | None = None  # [steps, batch] random whole numbers to augment these rows by
 
 
 def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
@@ -36,6 +37,16 @@ def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
 
 def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
     """The plans of some clients, stacked: [c, n'] and [c, steps, batch]. keys, sizes: [c]."""
+    plan = _rows(recipe, t, keys, sizes)
+    return plan._replace(draws=_draws(recipe, t, keys, sizes, plan.steps)) if recipe.augment else plan
+
+
+def on(plan: Plan, device: torch.device) -> Plan:
+    """The same plan on a device."""
+    return Plan(*(None if part is None else part.to(device) for part in plan))
+
+
+def _rows(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
     if recipe.resample:
         return _resampled(recipe, t, keys, sizes)
     if recipe.batch_size is None:
@@ -61,6 +72,20 @@ def _epochs(recipe: Recipe, t: int, keys: UInts, sizes: Ints, epochs: int, batch
     batch = min(batch, order.shape[-1])
     order = np.pad(order, [(0, 0), (0, 0), (0, -order.shape[-1] % batch)], constant_values=-1)
     return torch.from_numpy(order.reshape(len(keys), -1, batch))
+
+
+def _draws(recipe: Recipe, t: int, keys: UInts, sizes: Ints, steps: Tensor | None) -> Tensor:
+    """63 random bits for each sample of each step (or epoch): [c, steps, batch]."""
+    if steps is None:
+        count = recipe.local_steps if recipe.option == "model" else 1
+        rows = np.broadcast_to(np.arange(sizes.max()), (len(keys), count, int(sizes.max())))
+    else:
+        rows = steps.clamp(min=0).numpy()
+    which = np.arange(rows.shape[1])
+    if recipe.option == "model" and recipe.local_epochs is not None:
+        which = which * recipe.local_epochs // rows.shape[1]  # a sample is used once in an epoch
+    place = (keys[:, None, None], which.astype(np.uint64)[:, None], rows.astype(np.uint64))
+    return torch.from_numpy((bits(recipe.seed, "augment", t, *place) >> np.uint64(1)).astype(np.int64))
 
 
 def _resampled(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:

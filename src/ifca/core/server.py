@@ -30,12 +30,19 @@ def fold(replies: ClusterSum, identity: Tensor, update: Params, weight: Tensor) 
 
 
 def gradient_averaging(
-    theta: Params, replies: ClusterSum, step: float, shared: frozenset[str], *, apart: bool = False
+    theta: Params,
+    replies: ClusterSum,
+    step: float,
+    shared: frozenset[str],
+    *,
+    apart: bool = False,
+    live: float = 1.0,
 ) -> Params:
     """Option I: theta_j <- theta_j - gamma/m sum over i of s_ij g_i, m the number of participants.
 
     A shared coordinate takes the gradients of all participants. apart: each cluster is a federation of its
-    own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants.
+    own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants. live: the
+    share of the k models that are there; clients on fewer models than k do not take longer steps for it.
     """
     m = replies.weight.sum()
 
@@ -46,7 +53,8 @@ def gradient_averaging(
             total = total.sum(0, keepdim=True).expand_as(total)
         elif apart:
             count = replies.weight.clamp(min=1e-300).reshape(-1, *[1] * (value.dim() - 1))
-        return (value.double() - step / count * total).to(value.dtype)
+        size = step if name in shared else step * live
+        return (value.double() - size / count * total).to(value.dtype)
 
     return {name: descend(name, value) for name, value in theta.items()}
 

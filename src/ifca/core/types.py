@@ -56,6 +56,8 @@ class Task:
     """The module behind output, to be looked at."""
     low: torch.dtype | None = None
     """The precision of layers, where it is lower than that of parameters."""
+    augment: Callable[[Tensor, Tensor], Tensor] | None = None
+    """x [n, ...], draws [n] -> x to take a gradient on; never part of the loss that decides an identity."""
 
 
 class ClientReply(NamedTuple):
@@ -80,6 +82,18 @@ class ClusterSum:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """What the server remembers of the replies, to detect and repair a collapse (core/collapse.py)."""
+
+    sketch: Tensor  # [m, q] each client's last update, relative to its cluster's
+    losses: Tensor  # [m, k] the losses it last sent; NaN: model not judged
+    seen: Tensor  # [m] the round of both; -1: none
+    born: Tensor  # [k] the round in which model j was split off; 0: there from the start
+    before: Tensor  # [k] the mean loss of the clients of the split cluster in that round; NaN: no trial
+    tried: int  # the last round in which a split was begun without clear groups; -1: none
+
+
+@dataclass(frozen=True)
 class ClusterState:
     """Everything the server knows between two rounds; what a checkpoint holds."""
 
@@ -92,6 +106,7 @@ class ClusterState:
     asked: Tensor  # [m] the last round in which each client judged all k models, -1: never
     bytes_down: Tensor  # [m] so far, by client
     bytes_up: Tensor  # [m]
+    watch: Watch | None = None  # what is remembered to see a collapse; None: plain IFCA and the baselines
 
     @property
     def k(self) -> int:
@@ -102,6 +117,17 @@ class ClusterState:
 def model_count(theta: Params) -> int:
     """The k of stacked models."""
     return next(iter(theta.values())).shape[0]
+
+
+def live_models(theta: Params) -> Tensor:
+    """Which of the k places hold a model: [k]. A free place is NaN, whose loss never wins."""
+    first = torch.stack([value.flatten(1)[:, 0].double() for value in theta.values()])
+    return ~first.isnan().any(0).cpu()
+
+
+def free(theta: Params, places: Tensor) -> Params:
+    """The same models without those at the given places."""
+    return {name: value.index_fill(0, places.to(value.device), torch.nan) for name, value in theta.items()}
 
 
 def select(theta: Params, j: int | Tensor) -> Params:

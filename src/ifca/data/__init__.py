@@ -1,18 +1,29 @@
 """Federations: every loader returns the same type; randomness is an argument."""
 
+from ifca.data.cifar import read_cifar, rotated_cifar
 from ifca.data.clients import Client, Clients
 from ifca.data.digits import rotated_digits
 from ifca.data.federation import Federation
+from ifca.data.femnist import femnist
 from ifca.data.folder import read_client, read_folder, write_client
+from ifca.data.mnist import read_idx, read_mnist, rotated_mnist
 from ifca.data.synthetic import mixture_of_regressions
+from ifca.data.writers import mnist_writers
 
 __all__ = [
     "Client",
     "Clients",
     "Federation",
+    "femnist",
     "mixture_of_regressions",
+    "mnist_writers",
+    "read_cifar",
     "read_client",
     "read_folder",
+    "read_idx",
+    "read_mnist",
+    "rotated_cifar",
     "rotated_digits",
+    "rotated_mnist",
     "write_client",
 ]

@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params
 from ifca.data import Clients
 
@@ -17,6 +18,7 @@ class Replies(NamedTuple):
     loss: Tensor  # [p] its loss under that cluster's model, before the update
     losses: Tensor | None  # [p, k] F_i(theta_j), NaN where not sent; None: nobody was sent all k
     total: ClusterSum
+    sketch: Tensor | None = None  # [p, q] the updates in a few numbers, where asked for
 
 
 class Scores(NamedTuple):
@@ -31,7 +33,9 @@ class Engine(Protocol):
 
     name: str
 
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
         """Round t for the clients who: [p]; known: [p] the one model each is sent, or -1: all k."""
         ...
 

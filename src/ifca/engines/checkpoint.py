@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,25 +12,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from ifca.core.errors import InvalidInput
-from ifca.core.types import ClusterState, Params
+from ifca.core.types import ClusterState, Params, Watch
+from ifca.data.files import write_atomically
 
 FORMAT = "ifca-1"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
+WATCHED = ("sketch", "losses", "seen", "born", "before")
 COUNTS = ("round", "unchanged", "checked", "changed")
-
-
-def write_atomically(file: Path, content: bytes) -> None:
-    """The file is the old one or the new one, whatever happens in between."""
-    temporary = file.with_name(f".{file.name}.tmp")
-    try:
-        with temporary.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(file)
-    except OSError as failure:
-        temporary.unlink(missing_ok=True)
-        raise OSError(failure.errno, failure.strerror, str(file)) from failure
 
 
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
@@ -62,6 +49,9 @@ def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
     tensors = {f"theta.{name}": value for name, value in state.theta.items()}
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
     counts = {name: getattr(state, name) for name in COUNTS}
+    if state.watch is not None:
+        tensors |= {f"watch.{name}": getattr(state.watch, name) for name in WATCHED}
+        counts["tried"] = state.watch.tried
     save_tensors(file, tensors, {"state": counts, **header})
 
 
@@ -70,5 +60,10 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     tensors, header = load_tensors(file)
     check(header)
     theta = {n.removeprefix("theta."): v.to(device) for n, v in tensors.items() if n.startswith("theta.")}
-    fields: dict[str, Any] = {**header["state"], **{name: tensors[name] for name in PER_CLIENT}}
-    return ClusterState(theta=theta, **fields)
+    fields: dict[str, Any] = {name: header["state"][name] for name in COUNTS}
+    fields |= {name: tensors[name] for name in PER_CLIENT}
+    watch = None
+    if "tried" in header["state"]:
+        watched: dict[str, Any] = {name: tensors[f"watch.{name}"] for name in WATCHED}
+        watch = Watch(**watched, tried=header["state"]["tried"])
+    return ClusterState(theta=theta, **fields, watch=watch)

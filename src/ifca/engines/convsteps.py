@@ -17,7 +17,7 @@ AT_ONCE = 4096  # images that models are judged on at a time, all models togethe
 
 def conv_steps(task: Task, x: Tensor) -> ConvSteps | None:
     """For clients with inputs like x [c, n, ...]; None for other models, losses or machines."""
-    plain = task.classifies and task.penalty is None
+    plain = task.classifies and task.penalty is None and task.augment is None
     if not convnet.available() or not plain or not x.is_cuda or x.dtype != torch.float32:
         return None
     chain = chain_of(task.module)
@@ -42,7 +42,7 @@ class ConvSteps:
         images = self.net.prepare(data.x.flatten(0, 1))
         return Data(images.view(*data.x.shape[:2], *images.shape[1:]), data.y, data.weight)
 
-    def step(self, theta: Params, data: Data, rows: Tensor, gamma: Tensor) -> Params:
+    def step(self, theta: Params, data: Data, gamma: Tensor, rows: Tensor) -> Params:
         """One gradient step of every client on its rows [c, batch] (-1: none); theta is changed."""
         at, weight = _samples(data, rows)
         images = data.x.flatten(0, 1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from ifca.core.identity import identity
 from ifca.engines.base import Engine, Scores
 from ifca.engines.job import Job
+from ifca.engines.live import score_live
 
 
 @dataclass(frozen=True)
@@ -67,5 +68,5 @@ def evaluate(engine: Engine, job: Job, theta: dict[str, Tensor], labels: Tensor)
     if job.recipe.algorithm == "local":  # a client has its own model and no other
         scores = engine.score(theta, federation.test, trained.clamp(min=0))
         return Evaluation(scores, sizes, trained, trained, known)
-    scores = engine.score(theta, federation.test)
+    scores = score_live(engine, theta, federation.test)
     return Evaluation(scores, sizes, identity(scores.loss), trained, known)

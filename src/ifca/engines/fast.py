@@ -14,6 +14,7 @@ from torch import Tensor
 from ifca.core.identity import identity, one_hot
 from ifca.core.recipe import Recipe
 from ifca.core.server import fold, parameters_of, zero_sum
+from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
 from ifca.engines import fused
@@ -26,7 +27,7 @@ from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size
 
 def applies(task: Task, recipe: Recipe) -> bool:
     """Whole data in every step, and a linear first layer that no regulariser touches."""
-    if task.first is None or recipe.batch_size is not None or recipe.resample:
+    if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False
     if recipe.l2 == 0:
         return True
@@ -57,21 +58,24 @@ class FastEngine:
         self._signal = make_signal(task, task.first, self._scratch)
         self._grams = Grams(clients, bias=task.first.bias is not None, budget=budget // 2)
 
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
         """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
         device = theta[self.first.weight].device
         if len(who) == len(self.clients) and self._fuses(theta, device):
             self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
-            j, losses, total = self._fused(theta, known, self.recipe.step(t))
+            j, losses, total, drawn = self._fused(theta, known, self.recipe.step(t), sketch)
             own, asked = losses.gather(1, j[:, None])[:, 0], (known < 0)[:, None]
             seen = torch.where(asked | one_hot(j, losses.shape[1]), losses, torch.nan)
-            return Replies(j, own, seen if bool(asked.any()) else None, total)
-        return self._limit.run(lambda: self._train(theta, who, known, t))
+            return Replies(j, own, seen if bool(asked.any()) else None, total, drawn)
+        return self._limit.run(lambda: self._train(theta, who, known, t, sketch))
 
-    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None) -> Replies:
         k, like, asked = model_count(theta), theta[self.first.weight], known < 0
         found, loss = torch.empty(len(who), dtype=torch.long), torch.empty(len(who), dtype=like.dtype)
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
+        drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
         total, wide = zero_sum(theta), self._judge.side_by_side(theta)
         sizes = torch.from_numpy(self.clients.sizes)[who]
         with torch.no_grad():
@@ -89,11 +93,13 @@ class FastEngine:
                     j = known[place].to(like.device)
                     own, _, z = self._judge.own(theta, data, j)
                 found[place], loss[place] = j.cpu(), own.cpu()
-                self._turns(theta, members, data, j, z, self.recipe.step(t), total)
+                moved = self._turns(theta, members, data, j, z, self.recipe.step(t), total, sketch)
+                if drawn is not None and moved is not None:
+                    drawn[place] = moved.cpu()
         if losses is not None:  # a client sent one model judged that one
             rows = torch.nonzero(~asked)[:, 0]
             losses[rows, found[rows]] = loss[rows]
-        return Replies(found, loss, losses, total)
+        return Replies(found, loss, losses, total, drawn)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -132,7 +138,8 @@ class FastEngine:
         z: Tensor,
         step: float,
         total: ClusterSum,
-    ) -> None:
+        sketch: Sketch | None,
+    ) -> Tensor | None:
         """Gradients or local steps of one chunk, folded into total: sum over i of s_ij w_i update_i."""
         rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
         a = (
@@ -146,6 +153,7 @@ class FastEngine:
             s, g = self._scratch.take("s", z.shape, z), self._grams.of(members, data)
             local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
         fold(total, j, rest, a)
+        drawn = None if sketch is None else self._drawn(sketch, theta, data, j, s, rest, step)
         if self.recipe.weighted:
             s = s * a[:, None, None]
         for cluster in sorted(set(j.tolist())):
@@ -163,6 +171,19 @@ class FastEngine:
                     total.total[name][cluster] += a[mine].sum().double() * theta[name][cluster]
                     slope = -step * slope
                 total.total[name][cluster] += slope
+        return drawn
+
+    def _drawn(
+        self, sketch: Sketch, theta: Params, data: Chunk, j: Tensor, s: Tensor, rest: Params, step: float
+    ) -> Tensor:
+        """Each client's update in a few numbers, its first layer never formed: [b, q]."""
+        descends = self.recipe.option == "model"
+        moved = {name: v - theta[name][j] if descends else v for name, v in rest.items()}
+        first = sketch.outer(self.first.weight, s, data.x) * data.scale
+        if self.first.bias is not None:
+            first = first + sketch.part(self.first.bias, s.sum(1))
+        first = -step * first if descends else first
+        return first + sketch.of(moved) if moved else first
 
     def _some(self, name: str, values: Tensor, which: Tensor) -> Tensor:
         """Some clients of a chunk, in memory that is used again."""

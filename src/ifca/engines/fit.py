@@ -9,16 +9,18 @@ import torch
 from torch import Tensor
 
 from ifca.core.baselines import given_identity
+from ifca.core.collapse import begin
 from ifca.core.errors import Diverged
 from ifca.core.identity import identity
 from ifca.core.initial import assert_distinct, random_models, warm_start
 from ifca.core.ledger import Wire
 from ifca.core.oneshot import cluster_models
-from ifca.core.types import ClusterState, Params
+from ifca.core.types import ClusterState, Params, free, model_count
 from ifca.data import Clients
 from ifca.engines.base import Engine, Scores
 from ifca.engines.evaluate import Evaluation, evaluate
 from ifca.engines.job import Job
+from ifca.engines.live import score_live
 from ifca.engines.precision import products
 from ifca.engines.rounds import OnRound, Record, check_finite, train
 
@@ -98,6 +100,7 @@ def start(job: Job, restart: int = 0) -> ClusterState:
         asked=none - 1,
         bytes_down=none,
         bytes_up=up,
+        watch=begin(m, job.models) if job.recipe.repairs else None,
     )
 
 
@@ -108,6 +111,8 @@ def initial_models(job: Job, restart: int) -> Params:
     if job.warm_start is not None:
         theta = warm_start(job.warm_start, theta, job.shared)
     assert_distinct(theta)
+    if job.recipe.repairs and (job.warm_start is None or model_count(job.warm_start) < job.models):
+        theta = free(theta, torch.arange(1, job.models))  # all clients begin on one model
     return {name: value.to(job.device) for name, value in theta.items()}
 
 
@@ -145,7 +150,7 @@ def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Ten
         scores = engine.score(state.theta, clients, state.identity)
         labels, own = state.identity, scores.loss[:, 0]
     else:
-        scores = engine.score(state.theta, clients)
+        scores = score_live(engine, state.theta, clients)
         labels = identity(scores.loss) if job.recipe.estimates_identity else state.identity
         own = scores.loss.gather(1, labels[:, None])[:, 0]
     check_finite(job.recipe, clients, "after the last round", torch.arange(len(clients)), own)

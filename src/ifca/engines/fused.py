@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.recipe import Recipe
+from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
 
@@ -95,8 +96,10 @@ class FusedRound:
             kernels.split_gram(g, scale, self.n, parts[:, i : i + some])
         return parts, scale
 
-    def __call__(self, theta: Params, known: Tensor, step: float) -> tuple[Tensor, Tensor, ClusterSum]:
-        """Identities [m] and losses [m, k] on the CPU, and the sum of the clients' models by cluster.
+    def __call__(
+        self, theta: Params, known: Tensor, step: float, sketch: Sketch | None
+    ) -> tuple[Tensor, Tensor, ClusterSum, Tensor | None]:
+        """Identities [m] and losses [m, k] on the CPU, the sum of the clients' models by cluster, the sketch.
 
         known: [m] the one model a client was sent, or -1. Whatever needs the host is read before the steps
         begin, so that the many small launches after them are queued while they run.
@@ -104,11 +107,12 @@ class FusedRound:
         with full_precision(), torch.no_grad():
             self.gamma.fill_(step)
             self.known.copy_(known)
-            if not self.held:  # the first round compiles the kernels
+            if not self.held or self.held[self.names[0]].shape != theta[self.names[0]].shape:
+                self.graphs = None  # the first round of so many models compiles the kernels
                 self.held = {name: value.clone() for name, value in theta.items()}
                 judged = self._judge(self.held)
                 host = _to_host(judged)
-                return self._sum(theta, judged, self._steps(self.held, judged), *host)
+                return self._sum(theta, judged, self._steps(self.held, judged), *host, sketch)
             for name, value in theta.items():
                 self.held[name].copy_(value)
             if self.graphs is None:
@@ -116,7 +120,7 @@ class FusedRound:
             self.graphs[0].replay()
             host = _to_host(self.judged)
             self.graphs[1].replay()
-            return self._sum(theta, self.judged, self.moved, *host)
+            return self._sum(theta, self.judged, self.moved, *host, sketch)
 
     def _record(self) -> tuple[Any, Any]:
         torch.cuda.synchronize()
@@ -174,7 +178,8 @@ class FusedRound:
         found: Tensor,
         losses: Tensor,
         members: list[int],
-    ) -> tuple[Tensor, Tensor, ClusterSum]:
+        sketch: Sketch | None,
+    ) -> tuple[Tensor, Tensor, ClusterSum, Tensor | None]:
         """Sum over i of s_ij w_i theta_i = (sum of w) theta_j - gamma (sum of w times what they moved by)."""
         parts, unit, out, out_bias = moved
         (k, h, _), n, width = theta[self.names[0]].shape, self.n, self.x2.shape[1] // 2
@@ -195,7 +200,26 @@ class FusedRound:
         for name, move in zip(self.names, moves, strict=True):
             value = theta[name].double()
             total[name] = weight.reshape(-1, *[1] * (value.dim() - 1)) * value - self.gamma * move
-        return found, losses, ClusterSum(total, weight)
+        drawn = None if sketch is None else self._drawn(sketch, judged, x, moved)
+        return found, losses, ClusterSum(total, weight), drawn
+
+    def _drawn(
+        self, sketch: Sketch, judged: Judged, x: Tensor, moved: tuple[Tensor, Tensor, Tensor, Tensor]
+    ) -> Tensor:
+        """Each client's update in a few numbers: [m, q]. x, parts: rows in cluster order."""
+        parts, unit, out, out_bias = moved
+        weight, bias, *later = self.names
+        result = torch.empty(self.m, sketch.width, device=x.device)
+        some = max(1, 2**19 // self.n)  # clients at a time
+        for i in range(0, self.m, some):
+            at, clients = slice(i * self.n, min(self.m, i + some) * self.n), judged.order[i : i + some]
+            high, low = parts[at].float().view(len(clients), self.n, 2, -1).unbind(2)
+            s = (high + low) / (unit * self.a[clients, None, None])
+            pixels = x[at, : self.d].float().view(len(clients), self.n, -1)
+            first = sketch.outer(weight, s, pixels) * PIXEL + sketch.part(bias, s.sum(1))
+            rest = zip(later, (out[clients], out_bias[clients]), strict=True)
+            result[clients] = -self.gamma * (first + sum(sketch.part(n, value) for n, value in rest))
+        return result.cpu()
 
     def _take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
         """A buffer that stays where it is, as CUDA graphs need."""

@@ -13,21 +13,20 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from ifca.core.client import local_step
-from ifca.core.sampling import take
+from ifca.core.client import batch_of, local_step
 from ifca.core.types import Data, Params, Task
 
-Step = Callable[[Params, Data, Tensor, Tensor], Params]
-"""One step of c clients: parameters [c, ...], their data, rows [c, batch], step size -> new parameters."""
+Step = Callable[..., Params]
+"""One step of c clients: parameters [c, ...], their data, step size, rows and perhaps draws [c, batch]."""
 
 
 def mapped_step(task: Task, *, compiled: bool) -> Step:
     """The local_step of core, mapped over clients."""
 
-    def step(theta: Params, data: Data, rows: Tensor, gamma: Tensor) -> Params:
-        return local_step(task, theta, gamma, take(data, rows))
+    def step(theta: Params, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None) -> Params:
+        return local_step(task, theta, gamma, batch_of(task, data, rows, draws))
 
-    mapped: Step = vmap(step, in_dims=(0, 0, 0, None))
+    mapped: Step = vmap(step, in_dims=(0, 0, None, 0) if task.augment is None else (0, 0, None, 0, 0))
     return torch.compile(mapped) if compiled else mapped
 
 
@@ -35,39 +34,45 @@ class GraphedSteps:
     """LocalUpdate of a chunk of clients by replays of one captured step, which may change theta in place."""
 
     def __init__(self, step: Step) -> None:
-        self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, Tensor, Tensor]] = {}
+        self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, tuple[Tensor, ...]]] = {}
         self._step = step
 
-    def __call__(self, theta: Params, data: Data, steps: Tensor, gamma: float) -> Params:
-        """theta: [c, ...] each client's start; steps: [c, steps, batch] rows of each step."""
+    def __call__(
+        self, theta: Params, data: Data, steps: Tensor, draws: Tensor | None, gamma: float
+    ) -> Params:
+        """theta: [c, ...] each client's start; steps, draws: [c, steps, batch], rows of each step."""
         shape = (tuple(data.x.shape), tuple(steps.shape[::2]))
+        plan = [steps] if draws is None else [steps, draws]
         if shape not in self._captured:
-            self._captured = {shape: self._capture(theta, data, steps[:, 0], gamma)}
-        graph, held, samples, rows, size = self._captured[shape]
+            self._captured = {shape: self._capture(theta, data, gamma, [part[:, 0] for part in plan])}
+        graph, held, samples, (size, *now) = self._captured[shape]
         for name, value in theta.items():
             held[name].copy_(value)
         for mine, given in zip(samples, data, strict=True):
             mine.copy_(given)
         size.fill_(gamma)
         for q in range(steps.shape[1]):
-            rows.copy_(steps[:, q])
+            for mine, given in zip(now, plan, strict=True):
+                mine.copy_(given[:, q])
             graph.replay()
         return {name: value.clone() for name, value in held.items()}
 
     def _capture(
-        self, theta: Params, data: Data, rows: Tensor, gamma: float
-    ) -> tuple[Any, Params, Data, Tensor, Tensor]:
+        self, theta: Params, data: Data, gamma: float, plan: list[Tensor]
+    ) -> tuple[Any, Params, Data, tuple[Tensor, ...]]:
+        """plan: rows of a step [c, batch], and the draws to augment them by where there are any."""
         held = {name: value.clone() for name, value in theta.items()}
-        samples, index = Data(*(part.clone() for part in data)), rows.clone()
-        size = torch.full((), gamma, device=rows.device, dtype=data.weight.dtype)
+        samples = Data(*(part.clone() for part in data))
+        size = torch.full((), gamma, device=data.x.device, dtype=data.weight.dtype)
+        inputs = (size, *(part.clone() for part in plan))
         side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):  # libraries choose their algorithms before the capture
             for _ in range(3):
-                self._step(held, samples, index, size)
+                self._step(held, samples, *inputs)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            for name, value in self._step(held, samples, index, size).items():
+            for name, value in self._step(held, samples, *inputs).items():
                 held[name].copy_(value)
-        return graph, held, samples, index, size
+        return graph, held, samples, inputs

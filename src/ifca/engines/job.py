@@ -60,7 +60,7 @@ class Job:
         if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
             raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
-        if self.recipe.algorithm in ("ifca", "oneshot") and self.recipe.k > m:
+        if self.recipe.algorithm not in ("global", "local") and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
 
     @property
@@ -153,7 +153,7 @@ class Job:
         """
         recipe = replace(self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
-        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size)
+        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
         classes = self.federation.classes
         if classes is None or self.loss is not None:
             return replace(self, recipe=recipe, warm_start=None)

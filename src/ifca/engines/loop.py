@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ifca.core.client import client_round, score
+from ifca.core.client import change, client_round, score
 from ifca.core.recipe import Recipe
-from ifca.core.sampling import Plan, make_plan
+from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.server import fold, zero_sum
+from ifca.core.sketch import Sketch
 from ifca.core.types import Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
@@ -22,11 +23,13 @@ class LoopEngine:
     def __init__(self, task: Task, recipe: Recipe, clients: Clients) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
 
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
         """One turn of each participant."""
         like = next(iter(theta.values()))
         total, step = zero_sum(theta), self.recipe.step(t)
-        identities, losses = [], []
+        identities, losses, sketches = [], [], []
         for i, own in zip(who.tolist(), known, strict=True):
             data = self.clients.one(i, like.device, like.dtype)
             model = None if own < 0 else own.to(like.device)
@@ -35,9 +38,13 @@ class LoopEngine:
             fold(total, reply.identity[None], {n: g[None] for n, g in reply.update.items()}, weight)
             identities.append(reply.identity)
             losses.append(reply.losses)
+            if sketch is not None:
+                moved = change(self.recipe, theta, reply)
+                sketches.append(sketch.of({name: value[None] for name, value in moved.items()})[0])
         identity, table = torch.stack(identities).cpu(), torch.stack(losses).cpu()
         own_loss = table.gather(1, identity[:, None])[:, 0]
-        return Replies(identity, own_loss, table if bool((known < 0).any()) else None, total)
+        seen = table if bool((known < 0).any()) else None
+        return Replies(identity, own_loss, seen, total, torch.stack(sketches).cpu() if sketches else None)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -54,8 +61,5 @@ class LoopEngine:
         """One client at a time: there is no smaller way."""
 
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:
-        identity, steps = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
-        return Plan(
-            None if identity is None else identity[0].to(like.device),
-            None if steps is None else steps[0].to(like.device),
-        )
+        plan = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
+        return on(Plan(*(None if part is None else part[0] for part in plan)), like.device)

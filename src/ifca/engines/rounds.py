@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,18 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ifca.core.collapse import check_is_due
 from ifca.core.errors import Diverged
-from ifca.core.identity import known_identity, rounds_unchanged
-from ifca.core.ledger import Wire
+from ifca.core.identity import known_identity
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
-from ifca.core.server import gradient_averaging, model_averaging
-from ifca.core.types import ClusterState
+from ifca.core.sketch import make_sketch
+from ifca.core.types import ClusterState, live_models
 from ifca.data import Clients
 from ifca.engines.base import Engine, Replies
 from ifca.engines.evaluate import evaluate
 from ifca.engines.job import Job
+from ifca.engines.live import train_live
+from ifca.engines.repair import repaired_state
+from ifca.engines.server import next_state
 
 Record = dict[str, Any]
 """One round of the history, as a line of rounds.jsonl."""
@@ -30,17 +32,24 @@ OnRound = Callable[[ClusterState, Record], None]
 
 def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
     """Rounds state.round to T - 1; on_round is told the state and the record of each."""
+    sketch = make_sketch(state.theta, job.recipe.seed) if job.recipe.repairs else None
     while state.round < job.recipe.rounds:
         began = time.perf_counter()
         t = state.round
         who = participants(job.recipe, t, job.federation.train.keys)  # M_t
         known = known_identity(job.recipe, state, who)
-        replies = engine.train(state.theta, who, known, t)
+        replies = train_live(
+            engine, state.theta, who, known, t, sketch if _sketch_is_due(job.recipe, t) else None
+        )
         check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
-        before, state = state, next_state(job, state, who, known, replies)
-        for name, value in state.theta.items():
-            _check_number(job.recipe, t, f"parameter {name}", float(value.abs().max()))
+        before, events = state, None
+        if job.recipe.repairs:
+            state, replies, events = repaired_state(job, engine, state, who, known, replies)
+        else:
+            state = next_state(job, state, who, known, replies)
         record = describe(job, before, state, who, known, replies)
+        if events is not None:
+            record["events"] = events
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:
@@ -50,42 +59,6 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
-
-
-def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replies: Replies) -> ClusterState:
-    """The center machine's part of a round: average, remember identities, count bytes."""
-    recipe = job.recipe
-    if recipe.option == "gradient":
-        theta = gradient_averaging(
-            state.theta,
-            replies.total,
-            recipe.step(state.round),
-            job.shared,
-            apart=not recipe.estimates_identity,
-        )
-    else:
-        theta = model_averaging(state.theta, replies.total, job.shared)
-    identity, down, up = state.identity.clone(), state.bytes_down.clone(), state.bytes_up.clone()
-    identity[who] = replies.identity
-    if recipe.algorithm != "local":  # a local model never leaves its client
-        wire = Wire.of(state.theta, job.shared)
-        down[who] += wire.down(known >= 0)
-        up[who] += wire.up(known >= 0)
-    asked = known < 0
-    last_asked = state.asked.clone()
-    last_asked[who[asked]] = state.round
-    unchanged = rounds_unchanged(state, who, asked, replies.identity)
-    return ClusterState(
-        theta=theta,
-        round=state.round + 1,
-        identity=identity,
-        unchanged=unchanged,
-        checked=state.round if bool(asked.all()) else state.checked,
-        changed=state.round if unchanged == 0 else state.changed,
-        asked=last_asked,
-        bytes_down=down,
-        bytes_up=up,
-    )
 
 
 def describe(
@@ -106,6 +79,7 @@ def describe(
         "train_loss": float(replies.loss.double().mean()),
         "cluster_sizes": None if local else sizes,
         "live_clusters": sum(size > 0 for size in sizes),
+        "models": int(live_models(after.theta).sum()),
         "bytes_down": int((after.bytes_down - before.bytes_down).sum()),
         "bytes_up": int((after.bytes_up - before.bytes_up).sum()),
     }
@@ -128,12 +102,8 @@ def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss:
         )
 
 
-def _check_number(recipe: Recipe, t: int, what: str, value: float | None) -> None:
-    if value is not None and not math.isfinite(value):
-        raise Diverged(
-            f"training diverged: after round {t + 1} the {what} is {value}; "
-            f"try a smaller step_size than {recipe.step_size}"
-        )
+def _sketch_is_due(recipe: Recipe, t: int) -> bool:
+    return recipe.repairs and (recipe.participation < 1 or check_is_due(t))
 
 
 def _largest(clients: Clients) -> float:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from ifca.core.client import client_round, estimate, score
+from ifca.core.client import change, client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.sampling import Plan, make_plan
+from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.server import fold, zero_sum
+from ifca.core.sketch import Sketch
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
@@ -58,16 +59,19 @@ class VectorisedEngine:
         self._by_hand = by_hand  # let kernels written by hand do steps of convolutional networks
         self._conv: ConvSteps | None = None
 
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
-        return self._limit.run(lambda: self._train(theta, who, known, t))
+        return self._limit.run(lambda: self._train(theta, who, known, t, sketch))
 
-    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Replies:
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None) -> Replies:
         k, like = model_count(theta), next(iter(theta.values()))
         identity = torch.empty(len(who), dtype=torch.long)
         loss = torch.empty(len(who), dtype=like.dtype)
         asked = known < 0
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
+        drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
         total, sizes = zero_sum(theta), torch.from_numpy(self.clients.sizes)[who]
         for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
             own = None if asked[place[0]] else known[place].to(like.device)
@@ -78,7 +82,9 @@ class VectorisedEngine:
             loss[place] = table.gather(1, j[:, None])[:, 0]
             if losses is not None:
                 losses[place] = table
-        return Replies(identity, loss, losses, total)
+            if sketch is not None and drawn is not None:
+                drawn[place] = sketch.of(change(self.recipe, theta, reply)).cpu()
+        return Replies(identity, loss, losses, total, drawn)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -113,12 +119,7 @@ class VectorisedEngine:
         like = next(iter(theta.values()))
         data = self.clients.padded(who, like.device, like.dtype)
         sizes = self.clients.sizes[who]
-        identity, steps = make_plan(self.recipe, t, self.clients.keys[who], sizes)
-        plan = Plan(
-            None if identity is None else identity.to(like.device),
-            None if steps is None else steps.to(like.device),
-        )
-
+        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes), like.device)
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
@@ -126,12 +127,10 @@ class VectorisedEngine:
             reply = self._captured_turns(theta, data, plan, own, step)
         else:
 
-            def turn(
-                data: Data, rows: tuple[Tensor | None, Tensor | None], own: Tensor | None
-            ) -> ClientReply:
+            def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
                 return client_round(self.task, self.recipe, step, theta, data, Plan(*rows), own)
 
-            reply = _mapped(turn, dims, data, (plan.identity, plan.steps), own)
+            reply = _mapped(turn, dims, data, tuple(plan), own)
         weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
         fold(total, reply.identity, reply.update, weight)
         return reply
@@ -155,7 +154,8 @@ class VectorisedEngine:
 
             dims = (0, None if plan.identity is None else 0, None if own is None else 0)
             j, losses = _mapped(judge, dims, data, plan.identity, own)
-        return ClientReply(j, losses, self._graphed(select(theta, j), data, plan.steps, step))
+        update = self._graphed(select(theta, j), data, plan.steps, plan.draws, step)
+        return ClientReply(j, losses, update)
 
     def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> int:
         """Clients of a chunk, by the largest of those who take part."""

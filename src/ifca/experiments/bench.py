@@ -24,7 +24,7 @@ from ifca.engines import Job
 from ifca.engines.fast import applies
 from ifca.engines.fit import start
 from ifca.engines.precision import Precision, products
-from ifca.engines.rounds import next_state
+from ifca.engines.server import next_state
 from ifca.engines.sweep import sweep
 from ifca.models import cifar_cnn, linear, mlp
 

@@ -16,6 +16,7 @@ from ifca.data import Federation, mixture_of_regressions, read_folder, rotated_d
 from ifca.engines import Job, choose_device
 from ifca.engines.checkpoint import load_tensors
 from ifca.experiments.config import Config, DigitsData, ModelConfig, SyntheticData
+from ifca.experiments.datasets import PublicData
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory
 
@@ -50,6 +51,8 @@ def make_federation(config: Config) -> Federation:
     if isinstance(data, SyntheticData):
         values = {f.name: getattr(data, f.name) for f in fields(data) if f.name not in ("name", "seed")}
         return mixture_of_regressions(**values, seed=config.seed if data.seed is None else data.seed)[0]
+    if isinstance(data, PublicData):
+        return data.federation(config.seed)
     return read_folder(Path(data.path), data.classes)
 
 

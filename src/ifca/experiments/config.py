@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Algorithm, Recipe
 from ifca.engines.precision import Precision
+from ifca.experiments.datasets import PublicData
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -110,7 +111,9 @@ class Config(Recipe):
     """A run's folder to take the initial models from."""
     baselines: tuple[Algorithm, ...] = ()
     """Algorithms to train after this one on the same data, for comparison."""
-    data: Annotated[DigitsData | SyntheticData | FolderData, Field(discriminator="name")] = DigitsData()
+    data: Annotated[DigitsData | SyntheticData | FolderData | PublicData, Field(discriminator="name")] = (
+        DigitsData()
+    )
     """The federation."""
     model: ModelConfig = ModelConfig()
     """The model."""
@@ -157,6 +160,9 @@ def with_absolute_paths(config: Config) -> Config:
     """Folders named from where the command is given, so that a run can be resumed from anywhere."""
     if isinstance(config.data, FolderData):
         config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
+    elif isinstance(config.data, PublicData) and config.data.folder is not None:
+        folder = str(Path(config.data.folder).expanduser().resolve())
+        config = replace(config, data=replace(config.data, folder=folder))
     if config.warm_start is not None:
         config = replace(config, warm_start=str(Path(config.warm_start).resolve()))
     return config
@@ -190,7 +196,9 @@ def _set(content: dict[str, Any], setting: str) -> None:
 
 
 def _complaint(error: Any) -> str:
-    place = [str(part) for part in error["loc"] if part not in ("rotated-digits", "synthetic", "folder")]
+    place = [str(part) for part in error["loc"]]
+    if place[:1] == ["data"]:
+        place[1:2] = []  # the name of the data set, which chose among them
     field = ".".join(place)
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         known = ", ".join(f.name for f in fields(Config)) if len(place) == 1 else ""

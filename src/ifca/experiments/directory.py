@@ -8,8 +8,9 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
+from ifca.data.files import write_atomically
 from ifca.engines import Fitted, Job, fit
-from ifca.engines.checkpoint import load_state, save_state, write_atomically
+from ifca.engines.checkpoint import load_state, save_state
 from ifca.engines.rounds import Record
 from ifca.experiments.config import Config, config_dict, read_config, write_config
 from ifca.experiments.progress import Progress

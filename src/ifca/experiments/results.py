@@ -16,8 +16,9 @@ from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.data import Clients
+from ifca.data.files import write_atomically
 from ifca.engines import Fitted
-from ifca.engines.checkpoint import save_tensors, write_atomically
+from ifca.engines.checkpoint import save_tensors
 from ifca.experiments.config import Config, config_dict
 from ifca.experiments.directory import ROUNDS
 

@@ -11,9 +11,9 @@ from typing import Any
 from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
+from ifca.data.files import write_atomically
 from ifca.engines import Fitted, Job
 from ifca.engines.check import check
-from ifca.engines.checkpoint import write_atomically
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.directory import CONFIG, check_finished, new_directory, open_directory, train_in

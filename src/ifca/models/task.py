@@ -16,6 +16,7 @@ from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
 from ifca.core.server import parameters_of
 from ifca.core.types import Params, Task
+from ifca.models.augment import augment_of
 from ifca.models.first_layer import first_layer
 
 Factory = Callable[[], nn.Module]
@@ -127,6 +128,7 @@ def make_task(
         classifies=loss is None and not regression,
         module=module,
         low=low,
+        augment=augment_of(module) if recipe.augment else None,
     )
 
 

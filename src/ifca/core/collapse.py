@@ -1,0 +1,247 @@
+"""IFCA that does not collapse: what the server looks for between two rounds, and what it decides.
+
+All clients begin on one model. Where the updates of a cluster's members fall into clear groups, two or more
+populations share one model (overloaded): it is split, each group with a copy. A split is a trial: a model
+whose members would be served as well by another one (twins) is given up again, and so is one that nobody
+chooses (dead). Free places among the k wait for the next split. The evidence is what the server is sent
+anyway: losses and one update per participant; no labels, no test data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifca.core.groups import Groups, cut, find_groups
+from ifca.core.recipe import Recipe
+from ifca.core.sketch import WIDTH
+from ifca.core.types import ClusterState, Watch, free, live_models
+
+Event = dict[str, Any]
+
+TRIAL = 5  # rounds after which a split is judged
+FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
+SHARE = 0.5  # of the fall of its members' loss that a split must account for
+GAIN = 0.02  # share of its members' loss that a model must save them
+
+
+@dataclass(frozen=True)
+class Split:
+    """One cluster whose members are to have different models."""
+
+    cluster: int
+    group: Tensor  # [m] 0: stays; g: goes to places[g - 1]; -1: not known
+    places: list[int]
+    separation: float
+    clear: bool  # whether the groups are clearly apart; else the split is an attempt
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done after a round."""
+
+    drop: list[int]  # models to give up
+    keep: list[int]  # models whose trial ended well
+    splits: list[Split]
+    events: list[Event]
+
+
+def begin(m: int, k: int) -> Watch:
+    """Nothing seen yet."""
+    unknown = torch.full((k,), torch.nan)
+    return Watch(
+        sketch=torch.zeros(m, WIDTH),
+        losses=unknown.expand(m, k).clone(),
+        seen=torch.full((m,), -1),
+        born=torch.full((k,), -1),
+        before=unknown,
+        tried=-1,
+    )
+
+
+def window(recipe: Recipe) -> int:
+    """Rounds in which most clients have taken part."""
+    return math.ceil(1 / recipe.participation)
+
+
+def trial_rounds(recipe: Recipe) -> int:
+    """Rounds after which a split is judged."""
+    return max(TRIAL, window(recipe) // 2)
+
+
+def check_is_due(t: int) -> bool:
+    """In every one of the first rounds, later in every fifth."""
+    return t < 2 * TRIAL or t % TRIAL == 0
+
+
+def remember(
+    state: ClusterState,
+    who: Tensor,
+    asked: Tensor,
+    identity: Tensor,
+    losses: Tensor | None,
+    sketch: Tensor | None,
+) -> ClusterState:
+    """The state with the replies of this round noted: identities, losses, and each participant's update
+    relative to those of its cluster. asked: [p] who judged all models.
+    """
+    watch, t = _of(state), state.round
+    table, drawn, seen = watch.losses.clone(), watch.sketch.clone(), watch.seen.clone()
+    found, last = state.identity.clone(), state.asked.clone()
+    found[who], last[who[asked]] = identity, t
+    if losses is not None:
+        table[who[asked]] = losses[asked].to(table)
+    if sketch is not None:
+        for j in sorted(set(identity.tolist())):
+            rows = torch.nonzero(identity == j)[:, 0]
+            if len(rows) > 1:
+                part = sketch[rows].float() - sketch[rows].float().mean(0)
+                drawn[who[rows]] = part / part.square().sum(1).mean().sqrt().clamp(min=1e-30)
+                seen[who[rows]] = t
+    watch = replace(watch, losses=table, sketch=drawn, seen=seen)
+    return replace(state, identity=found, asked=last, watch=watch)
+
+
+def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> Decision:
+    """Look for dead, twin and overloaded clusters. state: with this round's replies remembered.
+
+    order: [m] the clients in an order of their own, so that it does not matter how they are listed.
+    """
+    events: list[Event] = []
+    drop = dead(recipe, state, who)
+    events += [{"event": "dead", "cluster": j} for j in drop]
+    keep = []
+    alive = [j for j in torch.nonzero(live_models(state.theta))[:, 0].tolist() if j not in drop]
+    for j in sorted(alive, key=lambda j: int((state.identity == j).sum())):
+        verdict = judge(recipe, state, j, [i for i in alive if i != j])
+        if verdict is None:
+            continue
+        on_trial = verdict["loss_before"] is not None
+        if not verdict.pop("serves"):
+            drop.append(j)
+            alive.remove(j)
+            events.append({"event": "undone" if on_trial else "twins", **verdict})
+        elif on_trial:
+            keep.append(j)
+            events.append({"event": "kept", **verdict})
+    splits = overloaded(recipe, state, alive, order)
+    return Decision(drop, keep, splits, events)
+
+
+def dead(recipe: Recipe, state: ClusterState, who: Tensor) -> list[int]:
+    """Live models that no client has chosen for a while; one model always stays."""
+    t, alive = state.round, live_models(state.theta)
+    recent = state.asked > t - window(recipe)
+    recent[who] = True
+    chosen = torch.bincount(state.identity[recent & (state.identity >= 0)], minlength=state.k) > 0
+    old = t - _of(state).born >= window(recipe)
+    return torch.nonzero(alive & ~chosen & old)[:, 0].tolist()
+
+
+def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Event | None:
+    """Whether the members of model j need it: what they would lose under the best of the others.
+
+    None: it is too early to say, or there is nobody to ask. On trial, the model must account for half of
+    the fall of its members' loss since the split.
+    """
+    watch, t = _of(state), state.round
+    if not others:
+        return None
+    began = int(watch.born[[j, *others]].max())
+    span = max(window(recipe), trial_rounds(recipe))
+    if t - began < trial_rounds(recipe):
+        return None
+    rows = (state.identity == j) & (state.asked > max(began, t - span))
+    table = watch.losses[rows].double()
+    table = table[torch.isfinite(table[:, [j, *others]]).all(1)]
+    if not len(table):
+        return None
+    means = table.mean(0)
+    other = min(others, key=lambda i: float(means[i]))
+    mine, theirs, before = float(means[j]), float(means[other]), float(watch.before[j])
+    on_trial = math.isfinite(before)
+    needed = SHARE * (before - mine) if on_trial else 0.0
+    serves = theirs - mine >= max(GAIN * theirs, needed) and not (on_trial and mine >= before)
+    return {
+        "cluster": j,
+        "other": other,
+        "clients": len(table),
+        "loss": mine,
+        "loss_under_other": theirs,
+        "loss_before": before if on_trial else None,
+        "serves": serves,
+    }
+
+
+def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor) -> list[Split]:
+    """Clusters whose members' updates fall into groups, while there are free places for them."""
+    watch, t = _of(state), state.round
+    places = torch.nonzero(~live_models(state.theta))[:, 0].tolist()
+    splits, attempts = [], []
+    for j in alive:
+        recent = (state.identity == j) & (watch.seen > max(t - window(recipe), int(watch.born[j])))
+        rows = order[recent[order]]
+        if not places or bool(torch.isfinite(watch.before[j])):  # on trial itself
+            continue
+        points = watch.sketch[rows].double().numpy()
+        groups = find_groups(points, len(places) + 1)
+        if groups is not None:
+            splits.append(_split(len(order), j, rows, groups, places, clear=True))
+            places = places[len(groups.sizes) - 1 :]
+        else:
+            attempts.append((j, rows, cut(points, 2)))
+    if splits or not places or not _may_attempt(recipe, watch, t):
+        return splits
+    possible = [(j, rows, groups) for j, rows, groups in attempts if groups is not None]
+    if not possible:
+        return []
+    j, rows, weak = max(possible, key=lambda attempt: attempt[2].separation)
+    return [_split(len(order), j, rows, weak, places, clear=False)]
+
+
+def begun(state: ClusterState, split: Split, loss: Tensor) -> ClusterState:
+    """The state with a split begun: copies of the model at new places, on trial. loss: [m] of each member."""
+    theta = {name: value.clone() for name, value in state.theta.items()}
+    for value in theta.values():
+        value[split.places] = value[split.cluster].clone()
+    watch = _of(state)
+    born, before, identity = watch.born.clone(), watch.before.clone(), state.identity.clone()
+    for g, j in enumerate([split.cluster, *split.places]):
+        members = split.group == g
+        identity[members] = j
+        born[j], before[j] = state.round, float(loss[members & torch.isfinite(loss)].mean())
+    tried = watch.tried if split.clear else state.round
+    watch = replace(watch, born=born, before=before, tried=tried)
+    return replace(state, theta=theta, identity=identity, watch=watch)
+
+
+def settled(state: ClusterState, decision: Decision) -> ClusterState:
+    """The state after the averages: models given up, trials that ended well."""
+    watch, identity, asked = _of(state), state.identity.clone(), state.asked.clone()
+    gone = torch.isin(identity, torch.tensor(decision.drop, dtype=torch.long))
+    identity[gone], asked[gone] = -1, -1
+    before = watch.before.clone()
+    before[[*decision.keep, *decision.drop]] = torch.nan
+    theta = free(state.theta, torch.tensor(decision.drop, dtype=torch.long))
+    return replace(state, theta=theta, identity=identity, asked=asked, watch=replace(watch, before=before))
+
+
+def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, clear: bool) -> Split:
+    group = torch.full((m,), -1)
+    group[rows] = torch.from_numpy(groups.label)
+    return Split(j, group, places[: len(groups.sizes) - 1], groups.separation, clear)
+
+
+def _may_attempt(recipe: Recipe, watch: Watch, t: int) -> bool:
+    if bool(torch.isfinite(watch.before).any()) or t > recipe.rounds // 2:
+        return False
+    return t >= max(FIRST_ATTEMPT, 2 * watch.tried)
+
+
+def _of(state: ClusterState) -> Watch:
+    assert state.watch is not None
+    return state.watch

@@ -1,0 +1,61 @@
+"""A client's update in a few numbers: random projections that keep distances, the same for all clients.
+
+A weight matrix W is projected as u'Wv with random signs u and v. Engines that never form a client's W (it is
+a sum of outer products over its samples) can still compute that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ifca.core.random import generator
+from ifca.core.types import Params
+
+WIDTH = 128
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Random signs for each parameter."""
+
+    left: Params  # [a, q] for a parameter [a] or [a, ...]
+    right: Params  # [b, q] for a parameter [a, ...] of a x b numbers
+
+    @property
+    def width(self) -> int:
+        """q, numbers per client."""
+        return next(iter(self.left.values())).shape[1]
+
+    def of(self, update: Params) -> Tensor:
+        """Updates [c, ...] -> [c, q]."""
+        return torch.stack([self.part(name, value) for name, value in update.items()]).sum(0)
+
+    def part(self, name: str, value: Tensor) -> Tensor:
+        """What one parameter adds: [c, ...] -> [c, q]."""
+        if name not in self.right:
+            return value.reshape(len(value), -1) @ self.left[name]
+        return ((value.flatten(2) @ self.right[name]) * self.left[name]).sum(1)
+
+    def outer(self, name: str, signal: Tensor, x: Tensor) -> Tensor:
+        """What the matrix S'X adds, without forming it. signal: [c, n, a]; x: [c, n, b] -> [c, q]."""
+        return ((signal @ self.left[name]) * (x @ self.right[name])).sum(1)
+
+
+def make_sketch(theta: Params, seed: int, width: int = WIDTH) -> Sketch:
+    """The sketch of a run. theta: [k, ...] the models, for their shapes, type and device."""
+    left, right = {}, {}
+    for i, (name, value) in enumerate(sorted(theta.items())):
+        rng, shape = generator(seed, "sketch", i), value.shape[1:]
+        rows = shape[0] if shape else 1
+
+        def signs(count: int, rng: torch.Generator = rng, like: Tensor = value) -> Tensor:
+            drawn = torch.randint(0, 2, (count, width), generator=rng)
+            return (2 * drawn - 1).to(like)
+
+        left[name] = signs(rows)
+        if len(shape) > 1:
+            right[name] = signs(shape[1:].numel())
+    return Sketch(left, right)

@@ -1,0 +1,58 @@
+"""Engines see models only: the places among the k that are free at the moment are left out, and put back."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ifca.core.server import zero_sum
+from ifca.core.sketch import Sketch
+from ifca.core.types import ClusterSum, Params, live_models, select
+from ifca.data import Clients
+from ifca.engines.base import Engine, Replies, Scores
+
+
+def train_live(
+    engine: Engine, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+) -> Replies:
+    """A round of the live models; identities, losses and sums in the numbers of all k places."""
+    live = live_models(theta)
+    if bool(live.all()):
+        return engine.train(theta, who, known, t, sketch)
+    places = torch.nonzero(live)[:, 0]
+    number = torch.full_like(live, -1, dtype=torch.long)
+    number[places] = torch.arange(len(places))
+    own = torch.where(known < 0, known, number[known.clamp(min=0)])
+    replies = engine.train(select(theta, places), who, own, t, sketch)
+    total = zero_sum(theta)
+    for name, value in replies.total.total.items():
+        total.total[name][places] = value
+    total.weight[places] = replies.total.weight
+    losses = None if replies.losses is None else _spread(replies.losses, places, len(live))
+    return Replies(places[replies.identity], replies.loss, losses, total, replies.sketch)
+
+
+def score_live(engine: Engine, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
+    """Judge the live models; the others' scores are NaN."""
+    live = live_models(theta)
+    if own is not None or bool(live.all()):
+        return engine.score(theta, clients, own)
+    places = torch.nonzero(live)[:, 0]
+    scores = engine.score(select(theta, places), clients)
+    return Scores(*(_spread(table, places, len(live)) for table in scores))
+
+
+def replaced(total: ClusterSum, again: ClusterSum, place: int) -> ClusterSum:
+    """The sums of a round in which one cluster's members were asked again: theirs are the second ones."""
+    kept = {name: value.clone() for name, value in total.total.items()}
+    weight = total.weight.clone()
+    weight[place] = 0
+    for value in kept.values():
+        value[place] = 0
+    return ClusterSum(kept, weight) + again
+
+
+def _spread(table: Tensor, places: Tensor, k: int) -> Tensor:
+    wide = table.new_full((len(table), k), torch.nan)
+    wide[:, places] = table
+    return wide

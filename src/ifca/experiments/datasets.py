@@ -1,0 +1,117 @@
+"""The public data sets of the paper as a config names them; each makes its federation."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ifca.data import Federation, femnist, mnist_writers, rotated_cifar, rotated_mnist
+
+STRICT = ConfigDict(extra="forbid", strict=True)
+Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class RotatedMnistData:
+    """The paper's Rotated MNIST."""
+
+    name: Literal["rotated-mnist"]
+    folder: str | None = None
+    """Folder that holds mnist/ or its four files; none: IFCA_DATA, then the user's cache."""
+    samples: Positive = 200
+    """n, images per client."""
+    angles: tuple[int, ...] = (0, 90, 180, 270)
+    """Degrees, one cluster each; the same angle several times: no clusters."""
+    shares: tuple[float, ...] | None = None
+    """Each angle's share of the clients; none: equal."""
+    clients: Positive | None = None
+    """m, in all; none: as many as the images allow."""
+    test_clients: Positive | None = None
+    """Test clients in all; none: as many as the images allow."""
+    verify: bool = True
+    """Refuse files that are not MNIST's; without it Fashion-MNIST and the like will do."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and deal."""
+        return rotated_mnist(**_arguments(self, seed))
+
+
+@dataclass(frozen=True, config=STRICT)
+class RotatedCifarData:
+    """The paper's Rotated CIFAR."""
+
+    name: Literal["rotated-cifar"]
+    folder: str | None = None
+    """Folder that holds cifar10/ or the batches, binary or python; none: IFCA_DATA, then the cache."""
+    samples: Positive = 500
+    """n, images per client."""
+    angles: tuple[int, ...] = (0, 180)
+    """Degrees, one cluster each; the same angle several times: no clusters."""
+    shares: tuple[float, ...] | None = None
+    """Each angle's share of the clients; none: equal."""
+    clients: Positive | None = None
+    """m, in all; none: as many as the images allow."""
+    test_clients: Positive | None = None
+    """Test clients in all; none: as many as the images allow."""
+    verify: bool = True
+    """Refuse files that are not CIFAR-10's."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and deal."""
+        return rotated_cifar(**_arguments(self, seed))
+
+
+@dataclass(frozen=True, config=STRICT)
+class FemnistData:
+    """LEAF's FEMNIST: a client per writer."""
+
+    name: Literal["femnist"]
+    folder: str | None = None
+    """Folder that holds femnist/ or its files; none: IFCA_DATA, then the user's cache."""
+    min_images: Positive = 100
+    """Writers with fewer images are left out."""
+    files: Literal["auto", "packed", "leaf"] = "auto"
+    """packed: one .npz; leaf: LEAF's JSON files; auto: packed where there is one."""
+
+    def federation(self, _seed: int) -> Federation:
+        """Read; LEAF has dealt and split already."""
+        return femnist(self.folder, min_images=self.min_images, files=self.files)
+
+
+@dataclass(frozen=True, config=STRICT)
+class WritersData:
+    """MNIST by writer: a client per writer of the training images."""
+
+    name: Literal["mnist-writers"]
+    folder: str | None = None
+    """Folder that holds mnist/ and mnist-writers/; none: IFCA_DATA, then the user's cache."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """Share of each writer's digits kept to test on."""
+    min_images: Positive = 1
+    """Writers with fewer digits are left out."""
+    populations: bool = True
+    """Give the part of NIST that a writer comes from (0 or 4) as the true cluster."""
+    verify: bool = True
+    """Refuse files that are not the public ones."""
+    seed: int | None = None
+    """Seed of the split; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and split."""
+        return mnist_writers(**_arguments(self, seed))
+
+
+PublicData = RotatedMnistData | RotatedCifarData | FemnistData | WritersData
+
+
+def _arguments(data: Any, seed: int) -> dict[str, Any]:
+    """The fields of a data config as the arguments of its loader; seed: the run's."""
+    given = {field.name: getattr(data, field.name) for field in fields(data) if field.name != "name"}
+    return {**given, "seed": seed if data.seed is None else data.seed}
