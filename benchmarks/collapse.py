@@ -35,6 +35,7 @@ from ifca.data import (
 )
 from ifca.engines import Fitted, Job, fit
 from ifca.engines.job import choose_device
+from ifca.engines.precision import Precision
 from ifca.models.networks import cifar_cnn, femnist_cnn, linear, mlp
 
 Verdict = Callable[[Fitted], dict[str, Any]]
@@ -49,6 +50,7 @@ class Test:
     verdict: Verdict
     seeds: int
     algorithms: tuple[str, ...] = ("ifca-plain", "ifca")
+    precision: Precision = "float32"  # on CUDA
 
 
 def pure(fitted: Fitted) -> dict[str, Any]:
@@ -99,14 +101,14 @@ def cifar(seed: int) -> Job:
     recipe = Recipe(k=2, rounds=25, local_epochs=5, batch_size=50, step_size=0.25, step_decay=0.99)
     recipe = replace(recipe, l2=0.004, l2_layers=("fc1", "fc2"), participation=0.1, augment=True)
     recipe = replace(recipe, evaluate_every=0, seed=seed)
-    return Job(rotated_cifar(seed=seed), recipe, cifar_cnn, precision="tf32")
+    return Job(rotated_cifar(seed=seed), recipe, cifar_cnn)
 
 
 def writers(seed: int) -> Job:
     """LEAF FEMNIST, 395-writer subset: 359 writers, all layers shared but the last; 10 writers a round."""
     recipe = Recipe(k=3, rounds=1200, local_epochs=1, batch_size=10, step_size=0.03, participation=10 / 359)
     recipe = replace(recipe, shared=("conv1", "conv2", "fc1"), evaluate_every=0, seed=seed)
-    return Job(femnist(), recipe, femnist_cnn, precision="tf32")
+    return Job(femnist(), recipe, femnist_cnn)
 
 
 def digits(seed: int) -> Job:
@@ -126,9 +128,11 @@ TESTS = {
     "mnist-1200": Test("Rotated MNIST, k=4, (1200,200), round 35", mnist(200), pure, 40),
     "mnist-2400": Test("Rotated MNIST, k=4, (2400,100), round 35", mnist(100), pure, 40),
     "mnist-4800": Test("Rotated MNIST, k=4, (4800,50), round 35", mnist(50), pure, 40),
-    "cifar": Test("Rotated CIFAR, k=2, 10% participation, round 25", cifar, pure, 24),
+    "cifar": Test("Rotated CIFAR, k=2, 10% participation, round 25", cifar, pure, 24, precision="bfloat16"),
     "digits": Test("Rotated Digits, k=4, round 60", digits, pure, 100),
-    "femnist": Test("LEAF FEMNIST, 395-writer subset, weight sharing, k=3", writers, accurate, 5, ALL),
+    "femnist": Test(
+        "LEAF FEMNIST, 395-writer subset, weight sharing, k=3", writers, accurate, 5, ALL, "tf32"
+    ),
     "synthetic": Test("synthetic k=4, panel (b), sigma 0.1, R 0.5, one start and step", synthetic, close, 40),
     "k-6": Test("k=6 asked where 4 are true, Rotated MNIST (1200,200)", mnist(200, 6), pure, 20),
     "uneven": Test("populations 70/20/5/5%", mnist(200, shares=(0.7, 0.2, 0.05, 0.05)), pure, 20),
@@ -136,13 +140,13 @@ TESTS = {
 }
 
 
-def run(name: str, algorithm: str, seed: int, device: str) -> dict[str, Any]:
+def run(name: str, algorithm: str, seed: int, device: str, rounds: int | None = None) -> dict[str, Any]:
     """One run, as a line."""
     began, test = time.perf_counter(), TESTS[name]
     job = test.job(seed)
     on = choose_device(device)
-    precision = job.precision if on.type == "cuda" else "float32"
-    recipe = replace(job.recipe, algorithm=algorithm)  # type: ignore[arg-type]
+    precision: Precision = test.precision if on.type == "cuda" else "float32"
+    recipe = replace(job.recipe, algorithm=algorithm, rounds=rounds or job.recipe.rounds)  # type: ignore[arg-type]
     fitted = fit(replace(job, recipe=recipe, device=on, precision=precision))
     verdict = {} if algorithm == "global" else test.verdict(fitted)
     tested = fitted.test
@@ -167,7 +171,7 @@ def run(name: str, algorithm: str, seed: int, device: str) -> dict[str, Any]:
     }
 
 
-def run_one(one: tuple[str, str, int, str]) -> dict[str, Any]:
+def run_one(one: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
     """The same, for a pool of processes."""
     return run(*one)
 
@@ -238,6 +242,7 @@ def main() -> None:
     parser.add_argument("--algorithms", default="")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, help="fewer than the test's, for a trial")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.test == "summary":
@@ -247,7 +252,7 @@ def main() -> None:
     low, high = (int(part) for part in (given.seeds or f"0:{test.seeds}").split(":"))
     algorithms = given.algorithms.split(",") if given.algorithms else list(test.algorithms)
     done = {(r["test"], r["algorithm"], r["seed"]) for r in read(given.out)}
-    todo = [(given.test, a, s, given.device) for s in range(low, high) for a in algorithms]
+    todo = [(given.test, a, s, given.device, given.rounds) for s in range(low, high) for a in algorithms]
     todo = [one for one in todo if one[:3] not in done]
     if given.workers > 1:
         os.environ["OMP_NUM_THREADS"] = "1"

@@ -73,11 +73,7 @@ def main() -> None:
         if name == "cifar" and "--no-cifar" in sys.argv:
             continue
         engines = ("fast", "fast-stable") if name.startswith("mnist") else ()
-        engines = (
-            ("vectorised", "vectorised-tf32-compiled", "vectorised-bfloat16-compiled")
-            if name == "cifar"
-            else engines
-        )
+        engines = ("by-hand-float32", "by-hand-tf32", "by-hand-bfloat16") if name == "cifar" else engines
         engines = ("vectorised", "fast") if name.startswith("synthetic") else engines
         for row in bench(name, device=CUDA, engines=engines):
             rows.append(row)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Params = dict[str, Tensor]
 """Name -> tensor. One model: [...]. The k models of a state: stacked, [k, ...]."""
@@ -52,6 +52,10 @@ class Task:
     """Where the model begins with a linear layer."""
     classifies: bool = False
     """Whether the loss is the plain cross-entropy."""
+    module: nn.Module | None = None
+    """The module behind output, to be looked at."""
+    low: torch.dtype | None = None
+    """The precision of layers, where it is lower than that of parameters."""
     augment: Callable[[Tensor, Tensor], Tensor] | None = None
     """x [n, ...], draws [n] -> x to take a gradient on; never part of the loss that decides an identity."""
 

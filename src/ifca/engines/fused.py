@@ -183,7 +183,8 @@ class FusedRound:
         """Sum over i of s_ij w_i theta_i = (sum of w) theta_j - gamma (sum of w times what they moved by)."""
         parts, unit, out, out_bias = moved
         (k, h, _), n, width = theta[self.names[0]].shape, self.n, self.x2.shape[1] // 2
-        x = self.x2.view(self.m, n, 2 * width)[:, :, :width].index_select(0, judged.order).view(-1, width)
+        words = self.x2.view(torch.int64).view(self.m, n, -1)[:, :, : width // 4]  # four at a time: faster
+        x = words.index_select(0, judged.order).view(torch.float16).view(-1, width)
         slopes, at = torch.zeros(k, width, 2 * h, device=x.device), 0
         for j, count in enumerate(members):
             if count:

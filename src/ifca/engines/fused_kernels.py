@@ -13,51 +13,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ifca.engines.loss_kernel import row_losses as row_losses  # used by engines/fused.py
+
 
 TILE = {"rows": 64, "hidden": 64, "stages": 3, "warps": 4}  # measured best on an H200
-
-
-@triton.jit
-def _row_loss(
-    z_ptr,
-    w2_ptr,
-    b2_ptr,
-    y_ptr,
-    sw_ptr,
-    out_ptr,
-    zi_ptr,
-    rows_total,
-    zs,
-    H: tl.constexpr,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    BR: tl.constexpr,
-    BH: tl.constexpr,
-):
-    j = tl.program_id(1)
-    rows = tl.program_id(0) * BR + tl.arange(0, BR)
-    ok = rows < rows_total
-    cls = tl.arange(0, CP)
-    acc = tl.zeros([BR, CP], tl.float32)
-    zi = tl.load(zi_ptr)
-    zrow = z_ptr + rows[:, None].to(tl.int64) * zs + j * H
-    for t in range(tl.cdiv(H, BH)):
-        cols = t * BH + tl.arange(0, BH)
-        z = tl.load(zrow + cols[None, :], mask=ok[:, None] & (cols[None, :] < H), other=0.0)
-        w2 = tl.load(
-            w2_ptr + (j * C + cls[None, :]) * H + cols[:, None],
-            mask=(cls[None, :] < C) & (cols[:, None] < H),
-            other=0.0,
-        )
-        acc = tl.dot(tl.maximum(z * zi, 0.0), w2, acc, input_precision="tf32x3")
-    b2 = tl.load(b2_ptr + j * C + cls, mask=cls < C, other=float("-inf"))
-    logits = acc + b2[None, :]
-    top = tl.max(logits, 1)
-    lse = top + tl.log(tl.sum(tl.exp(logits - top[:, None]), 1))
-    y = tl.load(y_ptr + rows, mask=ok, other=0)
-    picked = tl.sum(tl.where(cls[None, :] == y[:, None], logits, 0.0), 1)
-    sw = tl.load(sw_ptr + rows, mask=ok, other=0.0)
-    tl.store(out_ptr + j * rows_total + rows, (lse - picked) * sw, mask=ok)
 
 
 @triton.jit
@@ -73,25 +32,22 @@ def _dot3(a, b, acc):
 
 
 @triton.jit
-def _step(
-    z_ptr, g_ptr, w2_ptr, b2_ptr, y_ptr, sw_ptr, id_ptr, pos_ptr, a_ptr,
+def _tile(
+    i, r, z_ptr, g_ptr, w2_ptr, b2_ptr, y_ptr, sw_ptr, id_ptr, pos_ptr, a_ptr,
     s_old, s_new, gw_old, gw_new, gb_old, gb_new, zq_ptr, parts_ptr, ss_ptr, gs_ptr, zi_ptr, ws_ptr, ps_ptr, gamma_ptr,
-    part: tl.constexpr, gpart: tl.constexpr, gk: tl.constexpr, gr: tl.constexpr, zs: tl.constexpr, n: tl.constexpr, H: tl.constexpr, CP: tl.constexpr, NR: tl.constexpr, BR: tl.constexpr,
+    part: tl.constexpr, gpart: tl.constexpr, gk: tl.constexpr, gr: tl.constexpr, zs: tl.constexpr, n: tl.constexpr, H: tl.constexpr, CP: tl.constexpr, NR: tl.constexpr, STEP: tl.constexpr, BR: tl.constexpr,
     BH: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """One local step of BR samples of one client, in two passes over tiles of BH hidden units.
+    """One local step of BR samples of client i, from sample r STEP on, in two passes over tiles of BH hidden units.
 
     Z = Z_0 - gamma G S and W2 = W2_0 - gamma GW are formed on the fly from the sums S and GW so far. Old and new sums are
     two buffers (other programs of the same client still read the old ones); GW is one partial sum per row tile.
     zq is the program's own scratch for Z between the passes. G and S are each two fp16 matrices (hi + lo, 22
     bits, scaled by powers of two), so that G S is three tensor-core products straight from memory.
     """
-    pid = tl.program_id(0)
-    i = (pid // NR).to(tl.int64)
-    r = pid % NR
     j = tl.load(id_ptr + i)
     cls = tl.arange(0, CP)
-    rows = r * BR + tl.arange(0, BR)
+    rows = r * STEP + tl.arange(0, BR)
     ok = rows < n
     z_ptr += i * n * zs + j * H
     g_ptr += i * gr * gk
@@ -190,14 +146,27 @@ def _step(
         tl.store(to + gap, (d - hi.to(tl.float32)).to(tl.float16), mask=both)
 
 
-def row_losses(z: Tensor, zi: Tensor, w2: Tensor, b2: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """z [rows, k h] times the number zi -> sample weight times loss of every row under every model, [k, rows]."""
-    rows, (k, c, h) = z.shape[0], w2.shape
-    out = torch.empty(k, rows, device=z.device)
-    cp = max(16, triton.next_power_of_2(c))
-    grid = (triton.cdiv(rows, 128), k)
-    _row_loss[grid](z, w2, b2, y, w, out, zi, rows, z.stride(0), h, c, cp, 128, 32, num_warps=4)
-    return out
+@triton.jit
+def _step(
+    z_ptr, g_ptr, w2_ptr, b2_ptr, y_ptr, sw_ptr, id_ptr, pos_ptr, a_ptr,
+    s_old, s_new, gw_old, gw_new, gb_old, gb_new, zq_ptr, parts_ptr, ss_ptr, gs_ptr, zi_ptr, ws_ptr, ps_ptr, gamma_ptr,
+    part: tl.constexpr, gpart: tl.constexpr, gk: tl.constexpr, gr: tl.constexpr, zs: tl.constexpr, n: tl.constexpr, H: tl.constexpr, CP: tl.constexpr, NR: tl.constexpr, BR: tl.constexpr,
+    SHORT: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """One local step of a row tile of one client: BR samples, and SHORT in the last of the NR tiles."""
+    pid = tl.program_id(0)
+    i = (pid // NR).to(tl.int64)
+    r = pid % NR
+    if SHORT == BR or r < NR - 1:
+        _tile(
+            i, r, z_ptr, g_ptr, w2_ptr, b2_ptr, y_ptr, sw_ptr, id_ptr, pos_ptr, a_ptr, s_old, s_new, gw_old, gw_new, gb_old, gb_new,
+            zq_ptr, parts_ptr, ss_ptr, gs_ptr, zi_ptr, ws_ptr, ps_ptr, gamma_ptr, part, gpart, gk, gr, zs, n, H, CP, NR, BR, BR, BH, BK, STAGES, FIRST, LAST,
+        )  # fmt: skip
+    else:
+        _tile(
+            i, r, z_ptr, g_ptr, w2_ptr, b2_ptr, y_ptr, sw_ptr, id_ptr, pos_ptr, a_ptr, s_old, s_new, gw_old, gw_new, gb_old, gb_new,
+            zq_ptr, parts_ptr, ss_ptr, gs_ptr, zi_ptr, ws_ptr, ps_ptr, gamma_ptr, part, gpart, gk, gr, zs, n, H, CP, NR, BR, SHORT, BH, BK, STAGES, FIRST, LAST,
+        )  # fmt: skip
 
 
 def local_steps(
@@ -230,7 +199,8 @@ def local_steps(
         _step[(m * nr,)](
             z, gp, w2t, b2p, y, w, identity, pos, a, s[o], s[t], gw[o], gw[t], gb[o], gb[t], zq, parts, ss, gs,
             zi, ws, ps, gamma, m * n * h, gp.stride(0), gp.shape[3], gp.shape[2], z.stride(0), n, h, cp, nr, br,
-            bh, bk, 2 if n <= 64 else TILE["stages"], q == 0, q == tau - 1, num_warps=TILE["warps"], num_stages=1,
+            last_rows(n, br), bh, bk, 2 if n <= 64 else TILE["stages"], q == 0, q == tau - 1,
+            num_warps=TILE["warps"], num_stages=1, maxnreg=168 if n <= 128 else None,
         )  # fmt: skip
     t = (tau - 1) % 2
     return (
@@ -239,6 +209,11 @@ def local_steps(
         gw[t].view(m, nr, h, cp)[..., :c].sum(1).transpose(1, 2),
         gb[t].view(m, nr, cp)[..., :c].sum(1),
     )
+
+
+def last_rows(n: int, rows: int) -> int:
+    """Rows of a client's last tile: where few are left, it is not padded to a whole one."""
+    return min(rows, max(16, triton.next_power_of_2(n % rows))) if n > rows and n % rows else rows
 
 
 def split_gram(g: Tensor, scale: Tensor, n: int, out: Tensor) -> None:

@@ -1,7 +1,7 @@
 """Mini-batch steps of many clients on a GPU: one step of all of them is captured once and replayed.
 
 Launching the few hundred kernels of a step from Python takes longer than running them. The step is core's own
-local_step, mapped over the clients; compiled too where that is asked for.
+local_step, mapped over the clients (compiled too where that is asked for), or one written by hand.
 """
 
 from __future__ import annotations
@@ -16,23 +16,28 @@ from torch.func import vmap
 from ifca.core.client import batch_of, local_step
 from ifca.core.types import Data, Params, Task
 
+Step = Callable[..., Params]
+"""One step of c clients: parameters [c, ...], their data, step size, rows and perhaps draws [c, batch]."""
+
+
+def mapped_step(task: Task, *, compiled: bool) -> Step:
+    """The local_step of core, mapped over clients."""
+
+    def step(theta: Params, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None) -> Params:
+        return local_step(task, theta, gamma, batch_of(task, data, rows, draws))
+
+    mapped: Step = vmap(step, in_dims=(0, 0, None, 0) if task.augment is None else (0, 0, None, 0, 0))
+    return torch.compile(mapped) if compiled else mapped
+
 
 class GraphedSteps:
-    """LocalUpdate of a chunk of clients by replays of one captured step."""
+    """LocalUpdate of a chunk of clients by replays of one captured step, which may change theta in place."""
 
-    def __init__(self, task: Task, *, rows: int, compiled: bool) -> None:
+    def __init__(self, step: Step, rows: int) -> None:
         """rows: samples of the largest client, so that one capture serves them all."""
         self._rows = rows
         self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, tuple[Tensor, ...]]] = {}
-
-        def step(
-            theta: Params, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None
-        ) -> Params:
-            return local_step(task, theta, gamma, batch_of(task, data, rows, draws))
-
-        inputs = (0, 0, None, 0) if task.augment is None else (0, 0, None, 0, 0)
-        mapped: Callable[..., Params] = vmap(step, in_dims=inputs)
-        self._step: Callable[..., Params] = torch.compile(mapped) if compiled else mapped
+        self._step = step
 
     def __call__(
         self, theta: Params, data: Data, steps: Tensor, draws: Tensor | None, gamma: float

@@ -123,7 +123,12 @@ class Job:
         if self.device.type == "cpu" and self.convolves:
             return LoopEngine(self.task, self.recipe, self.federation.train)  # measured: never slower
         return VectorisedEngine(
-            self.task, self.recipe, self.federation.train, budget=budget, compiled=self.compiled
+            self.task,
+            self.recipe,
+            self.federation.train,
+            budget=budget,
+            compiled=self.compiled,
+            by_hand=self.fast_path,
         )
 
     @cached_property

@@ -21,7 +21,8 @@ from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_c
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
 from ifca.engines.chunks import places
-from ifca.engines.graphed import GraphedSteps
+from ifca.engines.convsteps import ConvSteps, conv_steps
+from ifca.engines.graphed import GraphedSteps, mapped_step
 from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
 
 
@@ -50,10 +51,13 @@ class VectorisedEngine:
         budget: int = DEFAULT_BUDGET,
         chunk: int | None = None,
         compiled: bool = False,
+        by_hand: bool = True,
     ) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
         self.budget, self._limit = budget, ChunkLimit(chunk)
-        self._graphed = GraphedSteps(task, rows=int(clients.sizes.max()), compiled=compiled)
+        self._graphed = GraphedSteps(mapped_step(task, compiled=compiled), int(clients.sizes.max()))
+        self._by_hand = by_hand  # let kernels written by hand do steps of convolutional networks
+        self._conv: ConvSteps | None = None
 
     def train(
         self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
@@ -120,13 +124,7 @@ class VectorisedEngine:
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
         if like.is_cuda and self.recipe.option == "model" and plan.steps is not None:
-
-            def judge(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> Any:
-                return estimate(self.task, theta, data, Plan(*rows), own)
-
-            j, losses = _mapped(judge, dims, data, tuple(plan), own)
-            update = self._graphed(select(theta, j), data, plan.steps, plan.draws, step)
-            reply = ClientReply(j, losses, update)
+            reply = self._captured_turns(theta, data, plan, own, step)
         else:
 
             def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
@@ -136,6 +134,30 @@ class VectorisedEngine:
         weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
         fold(total, reply.identity, reply.update, weight)
         return reply
+
+    def _captured_turns(
+        self, theta: Params, data: Data, plan: Plan, own: Tensor | None, step: float
+    ) -> ClientReply:
+        """Option II in mini-batches on CUDA: one step is captured and replayed."""
+        assert plan.steps is not None
+        if self._by_hand and self._conv is None:
+            self._conv = conv_steps(self.task, data.x)
+            self._by_hand = self._conv is not None
+            if self._conv is not None:
+                self._graphed = GraphedSteps(self._conv.step, int(self.clients.sizes.max()))
+        if self._conv is not None:
+            images = self._conv.prepare(data)
+            j, losses = self._conv.estimate(theta, images, plan.identity, own)
+            data = images if self.task.augment is None else data
+        else:
+
+            def judge(data: Data, rows: Tensor | None, own: Tensor | None) -> Any:
+                return estimate(self.task, theta, data, Plan(rows, None), own)
+
+            dims = (0, None if plan.identity is None else 0, None if own is None else 0)
+            j, losses = _mapped(judge, dims, data, plan.identity, own)
+        update = self._graphed(select(theta, j), data, plan.steps, plan.draws, step)
+        return ClientReply(j, losses, update)
 
     def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> int:
         """Clients of a chunk, by the largest of those who take part."""

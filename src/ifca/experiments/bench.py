@@ -80,9 +80,9 @@ def _training(name: str, scale: float, device: torch.device, rounds: int) -> Tim
     yield "loop", lambda: (round_seconds(replace(job, engine="loop"), rounds), plain)
     yield "vectorised", lambda: (round_seconds(replace(job, fast_path=False), rounds), plain)
     if name == "cifar" and device.type == "cuda":
-        kinds: list[Precision] = ["tf32", "bfloat16"]
+        kinds: list[Precision] = ["float32", "tf32", "bfloat16"]
         for kind in kinds:
-            yield f"vectorised-{kind}-compiled", partial(_timed, job, kind, rounds, plain)
+            yield f"by-hand-{kind}", partial(_timed, job, kind, rounds, plain)
     if applies(job.task, job.recipe):
         yield "fast", lambda: (round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
         stable = replace(job, recipe=replace(job.recipe, stable_after=1, recheck_every=10**6))
@@ -90,7 +90,7 @@ def _training(name: str, scale: float, device: torch.device, rounds: int) -> Tim
 
 
 def _timed(job: Job, precision: Precision, rounds: int, flops: float) -> tuple[float, float]:
-    return round_seconds(replace(job, precision=precision, compiled=True), rounds), flops
+    return round_seconds(replace(job, precision=precision), rounds), flops
 
 
 def round_seconds(job: Job, rounds: int) -> float:

@@ -126,6 +126,8 @@ def make_task(
         penalty if recipe.l2 else None,
         first_layer(module),
         classifies=loss is None and not regression,
+        module=module,
+        low=low,
         augment=augment_of(module) if recipe.augment else None,
     )
 
