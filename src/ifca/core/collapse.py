@@ -24,9 +24,12 @@ from ifca.core.types import ClusterState, Watch, free, live_models
 Event = dict[str, Any]
 
 TRIAL = 5  # rounds after which a split is judged
+GIVEN = 3  # rounds of them in which the groups of an attempt are given their models
 FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
+STRANGERS = 8  # clients that no model was trained on since an attempt, from which on they can decide
+SURE = 3  # standard errors by which their loss must be lower
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,11 @@ def begin(m: int, k: int) -> Watch:
         seen=torch.full((m,), -1),
         born=torch.full((k,), -1),
         before=unknown,
+        last=torch.full((m,), -1),
+        held=torch.zeros(m, dtype=torch.bool),
+        given=torch.full((m,), -1),
+        until=0,
+        due=0,
         tried=-1,
     )
 
@@ -66,11 +74,6 @@ def begin(m: int, k: int) -> Watch:
 def window(recipe: Recipe) -> int:
     """Rounds in which most clients have taken part."""
     return math.ceil(1 / recipe.participation)
-
-
-def trial_rounds(recipe: Recipe) -> int:
-    """Rounds after which a split is judged."""
-    return max(TRIAL, window(recipe) // 2)
 
 
 def check_is_due(t: int) -> bool:
@@ -93,8 +96,12 @@ def remember(
     table, drawn, seen = watch.losses.clone(), watch.sketch.clone(), watch.seen.clone()
     found, last = state.identity.clone(), state.asked.clone()
     found[who], last[who[asked]] = identity, t
+    clients, held = who[asked], watch.held.clone()
+    untrained = watch.last[clients] <= watch.tried
+    news = untrained | ~(held & (watch.given >= 0))[clients]  # those from before its training are kept
     if losses is not None:
-        table[who[asked]] = losses[asked].to(table)
+        table[clients[news]] = losses[asked][news].to(table)
+    held[clients] |= untrained
     if sketch is not None:
         for j in sorted(set(identity.tolist())):
             rows = torch.nonzero(identity == j)[:, 0]
@@ -102,7 +109,9 @@ def remember(
                 part = sketch[rows].float() - sketch[rows].float().mean(0)
                 drawn[who[rows]] = part / part.square().sum(1).mean().sqrt().clamp(min=1e-30)
                 seen[who[rows]] = t
-    watch = replace(watch, losses=table, sketch=drawn, seen=seen)
+    took_part = watch.last.clone()
+    took_part[who] = t
+    watch = replace(watch, losses=table, sketch=drawn, seen=seen, last=took_part, held=held)
     return replace(state, identity=found, asked=last, watch=watch)
 
 
@@ -112,9 +121,8 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
     order: [m] the clients in an order of their own, so that it does not matter how they are listed.
     """
     events: list[Event] = []
-    drop = dead(recipe, state, who)
+    drop, keep = dead(recipe, state, who), []
     events += [{"event": "dead", "cluster": j} for j in drop]
-    keep = []
     alive = [j for j in torch.nonzero(live_models(state.theta))[:, 0].tolist() if j not in drop]
     for j in sorted(alive, key=lambda j: int((state.identity == j).sum())):
         verdict = judge(recipe, state, j, [i for i in alive if i != j])
@@ -124,10 +132,13 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
         if not verdict.pop("serves"):
             drop.append(j)
             alive.remove(j)
+            keep.append(verdict["other"])  # takes the members of j, so its own trial is over
             events.append({"event": "undone" if on_trial else "twins", **verdict})
-        elif on_trial:
+        elif on_trial and j not in keep:
             keep.append(j)
             events.append({"event": "kept", **verdict})
+    if len(alive) == 1 and bool(torch.isfinite(_of(state).before[alive]).all()):
+        keep = alive  # nothing is left to compare it with
     splits = overloaded(recipe, state, alive, order)
     return Decision(drop, keep, splits, events)
 
@@ -135,6 +146,8 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
 def dead(recipe: Recipe, state: ClusterState, who: Tensor) -> list[int]:
     """Live models that no client has chosen for a while; one model always stays."""
     t, alive = state.round, live_models(state.theta)
+    if t < _of(state).due:
+        return []
     recent = state.asked > t - window(recipe)
     recent[who] = True
     chosen = torch.bincount(state.identity[recent & (state.identity >= 0)], minlength=state.k) > 0
@@ -145,36 +158,43 @@ def dead(recipe: Recipe, state: ClusterState, who: Tensor) -> list[int]:
 def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Event | None:
     """Whether the members of model j need it: what they would lose under the best of the others.
 
-    None: it is too early to say, or there is nobody to ask. On trial, the model must account for half of
-    the fall of its members' loss since the split.
+    None: it is too early to say, or there is nobody to ask. A model must save its members a share of their
+    loss. On trial, it must also account for half of the fall of that loss since the split, or else be
+    certainly better for clients of the group that no model has been trained on since.
     """
     watch, t = _of(state), state.round
-    if not others:
+    if not others or t < max(watch.due, TRIAL):
         return None
-    began = int(watch.born[[j, *others]].max())
-    span = max(window(recipe), trial_rounds(recipe))
-    if t - began < trial_rounds(recipe):
+    since = max(watch.until - 1, int(watch.born[[j, *others]].max()), t - max(window(recipe), TRIAL))
+    attempt = bool((watch.given == j).any())
+    member = watch.given == j if attempt else state.identity == j  # an attempt is judged by its groups
+    member = member & (state.asked > since) & torch.isfinite(watch.losses[:, [j, *others]]).all(1)
+    if not bool(member.any()):
         return None
-    rows = (state.identity == j) & (state.asked > max(began, t - span))
-    table = watch.losses[rows].double()
-    table = table[torch.isfinite(table[:, [j, *others]]).all(1)]
-    if not len(table):
-        return None
-    means = table.mean(0)
+    table = watch.losses.double()
+    means, before = table[member].mean(0), float(watch.before[j])
     other = min(others, key=lambda i: float(means[i]))
-    mine, theirs, before = float(means[j]), float(means[other]), float(watch.before[j])
-    on_trial = math.isfinite(before)
-    needed = SHARE * (before - mine) if on_trial else 0.0
-    serves = theirs - mine >= max(GAIN * theirs, needed) and not (on_trial and mine >= before)
+    mine, theirs, on_trial = float(means[j]), float(means[other]), math.isfinite(before)
+    serves = theirs - mine >= GAIN * theirs
+    if on_trial:
+        strangers = table[member & watch.held] if attempt else table[:0]
+        due_to_it = mine < before and theirs - mine >= SHARE * (before - mine)
+        serves &= due_to_it or _certain(strangers[:, other] - strangers[:, j])
     return {
         "cluster": j,
         "other": other,
-        "clients": len(table),
+        "clients": int(member.sum()),
         "loss": mine,
         "loss_under_other": theirs,
         "loss_before": before if on_trial else None,
         "serves": serves,
     }
+
+
+def _certain(saved: Tensor) -> bool:
+    """Whether what clients save is above zero beyond doubt."""
+    n = len(saved)
+    return n >= STRANGERS and float(saved.mean()) >= SURE * float(saved.std()) / n**0.5
 
 
 def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor) -> list[Split]:
@@ -203,8 +223,12 @@ def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Ten
     return [_split(len(order), j, rows, weak, places, clear=False)]
 
 
-def begun(state: ClusterState, split: Split, loss: Tensor) -> ClusterState:
-    """The state with a split begun: copies of the model at new places, on trial. loss: [m] of each member."""
+def begun(recipe: Recipe, state: ClusterState, split: Split, loss: Tensor) -> ClusterState:
+    """The state with a split begun: copies of the model at new places, on trial. loss: [m] of each member.
+
+    Groups that are not clearly apart are given their model for a while, or the copy that happens to be the
+    better one would draw everybody.
+    """
     theta = {name: value.clone() for name, value in state.theta.items()}
     for value in theta.values():
         value[split.places] = value[split.cluster].clone()
@@ -214,8 +238,18 @@ def begun(state: ClusterState, split: Split, loss: Tensor) -> ClusterState:
         members = split.group == g
         identity[members] = j
         born[j], before[j] = state.round, float(loss[members & torch.isfinite(loss)].mean())
-    tried = watch.tried if split.clear else state.round
-    watch = replace(watch, born=born, before=before, tried=tried)
+    watch = replace(watch, born=born, before=before, due=max(watch.due, state.round + TRIAL))
+    if not split.clear:
+        until = state.round + 1 + max(GIVEN, window(recipe))
+        given = torch.where(split.group >= 0, identity, -1)
+        watch = replace(
+            watch,
+            given=given,
+            held=torch.zeros_like(watch.held),
+            until=until,
+            due=until + max(TRIAL - GIVEN, window(recipe)),
+        )
+        watch = replace(watch, tried=state.round)
     return replace(state, theta=theta, identity=identity, watch=watch)
 
 
@@ -224,10 +258,13 @@ def settled(state: ClusterState, decision: Decision) -> ClusterState:
     watch, identity, asked = _of(state), state.identity.clone(), state.asked.clone()
     gone = torch.isin(identity, torch.tensor(decision.drop, dtype=torch.long))
     identity[gone], asked[gone] = -1, -1
-    before = watch.before.clone()
-    before[[*decision.keep, *decision.drop]] = torch.nan
+    over = torch.tensor([*decision.keep, *decision.drop], dtype=torch.long)
+    before = watch.before.index_fill(0, over, torch.nan)
+    given = torch.where(torch.isin(watch.given, over), -1, watch.given)
     theta = free(state.theta, torch.tensor(decision.drop, dtype=torch.long))
-    return replace(state, theta=theta, identity=identity, asked=asked, watch=replace(watch, before=before))
+    return replace(
+        state, theta=theta, identity=identity, asked=asked, watch=replace(watch, before=before, given=given)
+    )
 
 
 def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, clear: bool) -> Split:

@@ -28,9 +28,12 @@ def known_identity(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     """
     if not recipe.estimates_identity:
         return state.identity[who]
-    if not _own_model_is_enough(recipe, state):
-        return torch.full_like(who, -1)
-    return torch.where(state.asked[who] >= state.changed, state.identity[who], -1)
+    known = torch.full_like(who, -1)
+    if _own_model_is_enough(recipe, state):
+        known = torch.where(state.asked[who] >= state.changed, state.identity[who], -1)
+    if state.watch is not None and state.round < state.watch.until:  # a split is being tried
+        known = torch.where(state.watch.given[who] >= 0, state.watch.given[who], known)
+    return known
 
 
 def _own_model_is_enough(recipe: Recipe, state: ClusterState) -> bool:

@@ -90,6 +90,11 @@ class Watch:
     seen: Tensor  # [m] the round of both; -1: none
     born: Tensor  # [k] the round in which model j was split off; 0: there from the start
     before: Tensor  # [k] the mean loss of the clients of the split cluster in that round; NaN: no trial
+    last: Tensor  # [m] the last round in which each client took part; -1: never
+    held: Tensor  # [m] whether its losses are from before it was trained on any model of the attempt below
+    given: Tensor  # [m] the model that each client is given for a while after an attempt to split; -1: none
+    until: int  # the round from which clients choose again
+    due: int  # the round from which models on trial are judged
     tried: int  # the last round in which a split was begun without clear groups; -1: none
 
 

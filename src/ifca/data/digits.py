@@ -17,7 +17,8 @@ def rotated_digits(
     """1,797 digits of 8 x 8; each rotation deals all of them, in an order of its own, to its clients.
 
     The images are first split into training and test images, the same for all rotations; a client has
-    `samples` training images and its share of its rotation's test images. Pixels are scaled to [0, 1].
+    `samples` training images and its share of its rotation's test images. Pixels are scaled to [0, 1]. An
+    angle that is named twice deals twice: (0, 0, 0, 0) has no clusters to be found.
     """
     digits = load_digits()
     images, labels = (digits.images / 16).astype(np.float32), digits.target.astype(np.int64)
@@ -36,8 +37,7 @@ def rotated_digits(
         turned = np.rot90(images, angle // 90, axes=(1, 2))
         mine = train[shuffled(seed, "digits-deal", np.array([len(train)]), np.array([cluster]))[0]]
         tests = test[shuffled(seed, "digits-test", np.array([held_out]), np.array([cluster]))[0]]
-        for i, (a, b) in enumerate(
-            zip(np.split(mine[: clients * samples], clients), np.array_split(tests, clients), strict=True)
-        ):
+        parts = zip(np.split(mine[: clients * samples], clients), np.array_split(tests, clients), strict=True)
+        for i, (a, b) in enumerate(parts, start=clients * angles[:cluster].count(angle)):
             federation.append(Client(turned[a], labels[a], turned[b], labels[b], f"{angle}-{i:02d}", angle))
     return Federation.from_clients(federation, classes=10)

@@ -17,7 +17,8 @@ from ifca.data.files import write_atomically
 
 FORMAT = "ifca-1"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
-WATCHED = ("sketch", "losses", "seen", "born", "before")
+WATCHED = ("sketch", "losses", "seen", "born", "before", "last", "held", "given")
+WATCH_COUNTS = ("until", "due", "tried")
 COUNTS = ("round", "unchanged", "checked", "changed")
 
 
@@ -51,7 +52,7 @@ def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
     counts = {name: getattr(state, name) for name in COUNTS}
     if state.watch is not None:
         tensors |= {f"watch.{name}": getattr(state.watch, name) for name in WATCHED}
-        counts["tried"] = state.watch.tried
+        counts |= {name: getattr(state.watch, name) for name in WATCH_COUNTS}
     save_tensors(file, tensors, {"state": counts, **header})
 
 
@@ -65,5 +66,5 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     watch = None
     if "tried" in header["state"]:
         watched: dict[str, Any] = {name: tensors[f"watch.{name}"] for name in WATCHED}
-        watch = Watch(**watched, tried=header["state"]["tried"])
+        watch = Watch(**watched, **{name: header["state"][name] for name in WATCH_COUNTS})
     return ClusterState(theta=theta, **fields, watch=watch)

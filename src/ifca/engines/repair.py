@@ -38,7 +38,9 @@ def repaired_state(
         group = split.group[who].clamp(min=0)
         if len(set(group[members].tolist())) <= len(split.places):
             continue  # a group without a participant in this round cannot train its copy
-        seen = begun(seen, split, _losses(who[members], replies.loss[members], len(seen.identity)))
+        seen = begun(
+            job.recipe, seen, split, _losses(who[members], replies.loss[members], len(seen.identity))
+        )
         replies = asked_again(engine, seen, who, members, group, split, replies)
         once = torch.ones(int(members.sum()), dtype=torch.bool)
         down[who[members]] += wire.down(once)
