@@ -29,7 +29,7 @@ FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later on
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
 STRANGERS = 8  # clients that no model was trained on since an attempt, from which on they can decide
-SURE = 3  # standard errors by which their loss must be lower
+SURE = 2  # standard errors by which their loss must be lower
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,14 @@ def find_groups(points: Floats, most: int) -> Groups | None:
     """
     for k in range(min(most, len(points) // 4), 1, -1):
         groups = cut(points, k)
-        if groups is not None and groups.separation > clear(len(points)):
+        if groups is not None and groups.separation > clear(min(groups.sizes)):
             return groups
     return None
 
 
-def clear(p: int) -> float:
-    """The separation that p points of a single cloud do not reach, cut as well as can be ."""
-    return 3.8 + 20 / p
+def clear(smallest: int) -> float:
+    """The separation that parts of a single cloud do not reach, cut as well as can be; small parts by chance."""
+    return 3.8 + 10 / smallest
 
 
 def cut(points: Floats, k: int) -> Groups | None:
@@ -54,7 +54,7 @@ def cut(points: Floats, k: int) -> Groups | None:
         return None
     label = KMeans(k, n_init=10, random_state=0).fit(main).labels_.astype(np.int64)
     sizes = np.bincount(label, minlength=k)
-    if sizes.min() < max(2, 0.02 * len(points)):  # a few outliers are not a population
+    if sizes.min() < max(2, 0.02 * len(points)):  # single outliers are not a population
         return None
     first = [int(np.argmax(label == g)) for g in range(k)]
     order = np.lexsort((np.array(first), -sizes))
