@@ -41,7 +41,7 @@ def find_groups(points: Floats, most: int) -> Groups | None:
 
 
 def clear(smallest: int) -> float:
-    """The separation that parts of a single cloud do not reach, cut as well as can be; small parts by chance."""
+    """The separation that the parts of a single cloud do not reach; small parts come closer, by chance."""
     return 3.8 + 10 / smallest
 
 
