@@ -31,7 +31,7 @@ from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, made, make_draw, make_task
 
 CPU = torch.device("cpu")
-EngineName = Literal["loop", "vectorised"]
+EngineName = Literal["loop", "vectorised", "flower"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Job:
     compiled: bool = False  # torch.compile for mini-batch steps on CUDA
     budget: int | None = None  # bytes that chunks of clients may take; None: 2 GiB, on a GPU half of it
     fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
+    remote: Callable[[Job], Engine] | None = None  # engine flower: makes it; the clients are elsewhere
     warm_start: Params | None = None
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
 
@@ -115,6 +116,10 @@ class Job:
 
     def make_engine(self) -> Engine:
         """The engine, holding the training clients."""
+        if self.engine == "flower":
+            if self.remote is None:
+                raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
+            return self.remote(self)
         budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
             return LoopEngine(self.task, self.recipe, self.federation.train)

@@ -33,7 +33,9 @@ def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replie
     _check_models(recipe, state.round, live, theta)
     identity, down, up = state.identity.clone(), state.bytes_down.clone(), state.bytes_up.clone()
     identity[who] = replies.identity
-    if recipe.algorithm != "local":  # a local model never leaves its client
+    if replies.carried is not None:
+        down, up = down + replies.carried[0], up + replies.carried[1]
+    elif recipe.algorithm != "local":  # a local model never leaves its client
         wire = Wire.of(state.theta, job.shared)
         down[who] += wire.down(known >= 0)
         up[who] += wire.up(known >= 0)
