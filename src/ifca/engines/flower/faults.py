@@ -42,7 +42,9 @@ class FaultLog:
         """One event."""
         self.counts[kind] += 1
         detail = " ".join(detail.split())[:300]
-        logging.getLogger("flwr").warning("round %d: client %s: %s (%s)", t + 1, client, kind, detail)
+        logging.getLogger("ifca.federation").warning(
+            "round %d: client %s: %s (%s)", t + 1, client, kind, detail
+        )
         if self._tell is not None:
             told = {"round": t, "client": client, "node": str(node), "kind": kind, "detail": detail}
             self._tell(told)

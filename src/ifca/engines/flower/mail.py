@@ -32,6 +32,10 @@ class Mail:
         """Nodes that are connected now."""
         return sorted(self.grid.get_node_ids())
 
+    def wait(self) -> None:
+        """Until it is worth looking again."""
+        time.sleep(self.poll)
+
     def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
         """One message to each node of content, and the replies within the timeout."""
         self._collect_late()
@@ -51,7 +55,7 @@ class Mail:
                     replies[node] = reply
             if not waiting or time.monotonic() > deadline:
                 break
-            time.sleep(self.poll)
+            self.wait()
         self._owed |= waiting
         return Answers(replies, busy, set(content) - set(replies) - busy)
 

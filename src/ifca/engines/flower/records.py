@@ -6,6 +6,9 @@ is sent its own model only. A reply holds one update.
 
 from __future__ import annotations
 
+import json
+import math
+
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
@@ -21,32 +24,40 @@ CLUSTERED, SHARED, UPDATE, TURN, REPLY = "clustered", "shared", "update", "turn"
 
 
 def to_record(params: Params) -> ArrayRecord:
-    """Tensors -> bytes."""
-
-    def array(value: torch.Tensor) -> Array:
-        raw = value.detach().cpu().contiguous().numpy()
-        little = raw.astype(raw.dtype.newbyteorder("<"), copy=False)
-        return Array(NAMES[value.dtype], tuple(value.shape), RAW, little.tobytes())
-
-    return ArrayRecord({name: array(value) for name, value in params.items()})
+    """Tensors -> bytes, in one array whose name is the layout: every object of a message is a request."""
+    values = list(params.values())
+    flat = torch.cat([value.detach().reshape(-1) for value in values]).cpu().numpy()
+    little = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+    layout = json.dumps({name: list(value.shape) for name, value in params.items()}, separators=(",", ":"))
+    return ArrayRecord({layout: Array(NAMES[values[0].dtype], flat.shape, RAW, little.tobytes())})
 
 
 def from_record(record: ArrayRecord) -> Params:
-    """Bytes -> tensors; what does not add up is refused by name."""
+    """Bytes -> tensors; what does not add up is refused."""
+    if len(record) != 1:
+        raise InvalidInput(f"expected one array, got {len(record)}")
+    ((layout, array),) = record.items()
+    shapes = _shapes(layout)
+    if array.stype != RAW or array.dtype not in KINDS:
+        raise InvalidInput(f"an array of type {array.stype} {array.dtype}, expected {RAW} floats")
+    kind = np.dtype(array.dtype).newbyteorder("<")
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if sum(sizes) * kind.itemsize != len(array.data):
+        raise InvalidInput(f"{len(array.data)} bytes of {array.dtype} are no {layout}")
+    native = np.frombuffer(array.data, kind).astype(kind.newbyteorder("="))  # astype copies: writable
+    parts = torch.split(torch.from_numpy(native), sizes)  # type: ignore[no-untyped-call]
+    return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
-    def tensor(name: str, array: Array) -> torch.Tensor:
-        if array.stype != RAW or array.dtype not in KINDS:
-            raise InvalidInput(f"{name}: of type {array.stype} {array.dtype}, expected {RAW} floats")
-        kind = np.dtype(array.dtype).newbyteorder("<")
-        shape = tuple(int(size) for size in array.shape)
-        if min(shape, default=0) < 0 or int(np.prod(shape, dtype=np.int64)) * kind.itemsize != len(
-            array.data
-        ):
-            raise InvalidInput(f"{name}: {len(array.data)} bytes are no {array.dtype} of shape {shape}")
-        native = np.frombuffer(array.data, kind).astype(kind.newbyteorder("="))  # astype copies: writable
-        return torch.from_numpy(native).reshape(shape)
 
-    return {name: tensor(name, array) for name, array in record.items()}
+def _shapes(layout: str) -> dict[str, list[int]]:
+    try:
+        shapes: dict[str, list[int]] = json.loads(layout)
+        whole = [size for shape in shapes.values() for size in shape]
+    except (ValueError, AttributeError, TypeError) as reason:
+        raise InvalidInput(f"an array named {layout[:80]!r} has no layout") from reason
+    if not shapes or not all(type(size) is int and size >= 0 for size in whole):
+        raise InvalidInput(f"{layout[:80]!r} is no layout of parameters")
+    return shapes
 
 
 def pack(theta: Params, shared: frozenset[str]) -> dict[str, ArrayRecord]:

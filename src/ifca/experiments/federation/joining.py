@@ -1,0 +1,39 @@
+"""A client that joins a run: checkpoints get a row for it, and the rounds go on from there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ifca.data import Federation
+from ifca.engines.checkpoint import load_state, save_state
+from ifca.engines.flower import Roster
+from ifca.experiments.directory import CHECKPOINT
+from ifca.experiments.results import SUMMARY
+
+
+def admit(out: Path, before: Roster, after: Federation) -> None:
+    """Add rows for new clients, at the end, to every checkpoint of a run that is not finished."""
+    new = len(after.train) - len(before.members)
+    if not before.members or not new:
+        return
+    for file in out.rglob(CHECKPOINT):
+        header: dict[str, Any] = {}
+        state = load_state(file, torch.device("cpu"), header.update)
+        algorithm = header["config"]["algorithm"]
+        if algorithm == "local":  # a model per client, none of which the new one has: from the start
+            if not (file.parent / SUMMARY).exists():
+                file.unlink()
+            continue
+        none = torch.zeros(new, dtype=torch.long)
+        grown = replace(
+            state,
+            identity=torch.cat([state.identity, none if algorithm == "global" else none - 1]),
+            asked=torch.cat([state.asked, none - 1]),
+            bytes_down=torch.cat([state.bytes_down, none]),
+            bytes_up=torch.cat([state.bytes_up, none]),
+        )
+        save_state(file, grown, {**header, "data": after.fingerprint})
