@@ -54,3 +54,75 @@ def simulate(
         folder,
         quiet,
     )
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    clients: Annotated[int, typer.Option(help="How many clients get a key.")] = 4,
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address of the server, as clients say it; repeatable.")
+    ] = None,
+    days: Annotated[int, typer.Option(help="Days until the certificates end.")] = 365,
+) -> None:
+    """Make a CA, the server's certificate and the clients' keys, for a trial."""
+    from ifca.experiments.federation.keys import make_keys
+
+    make_keys(folder, clients, tuple(host or ()), days)
+    typer.echo(f"{folder}: keep ca.key and server.key; give each client ca.crt and its file of clients/")
+
+
+@app.command()
+def server(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    port: Annotated[int, typer.Option(help="Where clients connect.")] = 18000,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    tls_dir: Annotated[Path | None, typer.Option(help="A folder made by 'ifca federate keys'.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS, and everybody may join: for trials on one machine.")
+    ] = False,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Serve one run to the clients that connect, then stop."""
+    from ifca.experiments.federation.door import Door
+    from ifca.experiments.federation.processes import Interrupted
+    from ifca.experiments.federation.server import federate, new, resumed
+
+    if insecure == (tls_dir is not None):
+        raise InvalidInput("give --tls-dir (made by 'ifca federate keys'), or say --insecure")
+    if resume is not None and (config or settings or out):
+        raise InvalidInput("--resume takes the config and the folder of the run; give nothing else")
+    if insecure:
+        typer.echo(
+            "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
+        )
+    chosen = resumed(resume) if resume else read_config(config, settings)
+    folder = resume or out or next_directory(chosen)
+    if resume is None:
+        new(folder)
+    door = Door(host, port, tls_dir)
+    try:
+        watched(lambda progress: federate(chosen, folder, door, progress, typer.echo), folder, quiet)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; 'ifca federate server --resume {folder}' goes on") from None
+
+
+@app.command()
+def client(
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
+    data: Annotated[Path, typer.Option(help="The client's .npz file, or the folder that holds it.")],
+    key: Annotated[Path | None, typer.Option(help="The client's private key.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="ca.crt; without it: that of the key's folder.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="For a server that said so, too.")] = False,
+    patience: Annotated[float, typer.Option(help="Seconds to try again when turned away.")] = 60.0,
+) -> None:
+    """Take part with one client's data, until interrupted. The data stay here."""
+    from ifca.experiments.federation.node import join
+
+    try:
+        join(server, data, key, ca, insecure, patience, typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("client: stopped")

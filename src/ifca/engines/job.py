@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
-from sklearn.base import clone
-from sklearn.cluster import KMeans
 from torch import nn
 
 from ifca.core.baselines import number_of_models
@@ -143,6 +141,9 @@ class Job:
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""
+        from sklearn.base import clone
+        from sklearn.cluster import KMeans
+
         seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
         if self.clusterer is not None:
             given = self.clusterer

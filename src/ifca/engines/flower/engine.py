@@ -57,6 +57,7 @@ class FlowerEngine:
 
     def __init__(self, desk: Desk, job: Job, *, alone: bool = False) -> None:
         self.desk, self.job, self.alone = desk, job, alone
+        self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
 
     def train(
         self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
@@ -84,6 +85,9 @@ class FlowerEngine:
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Let every client judge all k models, or its own. Clients that do not answer: NaN."""
         part = "test" if clients is self.job.federation.test else "train"
+        last = self._last(theta, part, own)
+        if last is not None:
+            return last
         models, scales = model_count(theta) if own is None else 1, Scales()
         places = list(range(len(clients)))
         wanted = torch.full((len(clients),), -1) if own is None else own
@@ -101,7 +105,9 @@ class FlowerEngine:
             if bool(answered.all()):
                 break
         table = table.to(next(iter(theta.values())).dtype)
-        return Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
+        scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
+        self._scores[part] = theta, own, scores
+        return scores
 
     def _sketches(self, sketch: Sketch, theta: Params, turns: dict[int, Turn]) -> Tensor:
         """The updates in a few numbers, made from what was received."""
@@ -113,6 +119,12 @@ class FlowerEngine:
 
     def fits(self, theta: Params) -> None:
         """Clients bring their own memory."""
+
+    def _last(self, theta: Params, part: str, own: Tensor | None) -> Scores | None:
+        """The answer to the same question, where it was put before: after the last round it is put twice."""
+        of, chosen, scores = self._scores.get(part, (None, None, None))
+        same = chosen is own or (chosen is not None and own is not None and torch.equal(chosen, own))
+        return scores if of is theta and same else None
 
     def _turns(
         self, theta: Params, who: Tensor, known: Tensor, t: int, carried: tuple[Tensor, Tensor]

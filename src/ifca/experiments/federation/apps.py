@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
@@ -11,17 +12,21 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import IFCAError, InvalidInput
 from ifca.data import Client, Federation, read_client
 from ifca.engines import Job
+from ifca.engines.checkpoint import write_atomically
 from ifca.engines.flower import make_client_app, one_client
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, read_config
+from ifca.experiments.directory import PRIVATE
 from ifca.experiments.federation.serve import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
 
 LoadClient = Callable[[Context], Client]
+DONE, FAILED = "done.json", "failed.json"  # told to 'ifca federate server', which waits in another process
+POLL = 0.2  # seconds between looks for replies
 
 
 def client_app(
@@ -56,7 +61,13 @@ def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         out = Path(str(context.run_config.get("out", "federation-run")))
-        serve(grid, config_of(context, config), out, model=None if model is None else as_factory(model))
+        made = None if model is None else as_factory(model)
+        try:
+            serve(grid, config_of(context, config), out, model=made, poll=POLL)
+        except IFCAError as reason:
+            _note(out, FAILED, {"kind": type(reason).__name__, "message": str(reason)})
+            raise
+        _note(out, DONE, {})
 
     return app
 
@@ -83,6 +94,11 @@ def part_of(whole: Federation, place: int) -> Federation:
     mine = [i for i, owner in enumerate(whole.test_owner.tolist()) if owner == place]
     test = whole.test.subset(mine) if whole.test is not None and mine else None
     return Federation(whole.train.subset([place]), test, whole.classes)
+
+
+def _note(out: Path, name: str, content: dict[str, str]) -> None:
+    if (out / PRIVATE).is_dir():
+        write_atomically(out / PRIVATE / name, json.dumps(content).encode())
 
 
 def client_file(path: Path) -> Path:

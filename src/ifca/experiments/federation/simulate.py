@@ -18,15 +18,9 @@ from flwr.simulation import run_simulation
 from ifca.experiments.build import make_federation
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.federation.apps import client_app
+from ifca.experiments.federation.processes import QUIET
 from ifca.experiments.federation.serve import serve
 from ifca.experiments.progress import Progress
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
 
 
 def simulate(
