@@ -47,7 +47,7 @@ def repaired_state(
             down[who[members]] += wire.down(once)
             up[who[members]] += wire.up(once)
         events.append(_described(split, int(members.sum())))
-    after = next_state(job, replace(state, theta=seen.theta), who, known, replies)
+    after = next_state(job, replace(state, theta=seen.theta), who, known, replies, wire)
     identity = seen.identity.clone()
     identity[who] = replies.identity
     changed = bool(decision.drop) or len(events) > len(decision.events)

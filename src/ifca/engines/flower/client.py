@@ -10,7 +10,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ifca.core.client import client_round, score
-from ifca.core.sampling import Plan, make_plan
+from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
@@ -111,8 +111,5 @@ def _models(job: Job, content: RecordDict) -> Params:
 
 
 def _plan(job: Job, t: int, clients: Clients) -> Plan:
-    identity, steps = make_plan(job.recipe, t, clients.keys, clients.sizes)
-    return Plan(
-        None if identity is None else identity[0].to(job.device),
-        None if steps is None else steps[0].to(job.device),
-    )
+    plan = make_plan(job.recipe, t, clients.keys, clients.sizes)
+    return on(Plan(*(None if part is None else part[0] for part in plan)), job.device)

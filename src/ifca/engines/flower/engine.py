@@ -73,7 +73,11 @@ class FlowerEngine:
             turns = self._turns(theta, who, known, t, carried)
             if len(turns) >= need:
                 replies = self._folded(theta, who, known, turns, carried)
-                return replies if sketch is None else replies._replace(sketch=self._sketches(sketch, theta, turns))
+                return (
+                    replies
+                    if sketch is None
+                    else replies._replace(sketch=self._sketches(sketch, theta, turns))
+                )
             detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
             self.desk.faults.add(t, "-", 0, "repeated", detail)
             time.sleep(terms.pause)
@@ -122,9 +126,12 @@ class FlowerEngine:
 
     def _last(self, theta: Params, part: str, own: Tensor | None) -> Scores | None:
         """The answer to the same question, where it was put before: after the last round it is put twice."""
-        of, chosen, scores = self._scores.get(part, (None, None, None))
+        if part not in self._scores:
+            return None
+        of, chosen, scores = self._scores[part]
         same = chosen is own or (chosen is not None and own is not None and torch.equal(chosen, own))
-        return scores if of is theta and same else None
+        known = of.keys() == theta.keys() and all(torch.equal(v, of[name]) for name, v in theta.items())
+        return scores if known and same else None
 
     def _turns(
         self, theta: Params, who: Tensor, known: Tensor, t: int, carried: tuple[Tensor, Tensor]
@@ -209,11 +216,6 @@ class FlowerEngine:
         table = torch.tensor([losses for _, losses, _ in heard], dtype=torch.float64).to(like.dtype)
         asked = bool((known[answered] < 0).any())
         own = table.gather(1, identity[:, None])[:, 0]
-        return Replies(
-            identity,
-            own,
-            table if asked else None,
-            total,
-            None if bool(answered.all()) else answered,
-            carried,
-        )
+        missing = None if bool(answered.all()) else answered
+        seen = table if asked else None
+        return Replies(identity, own, seen, total, answered=missing, carried=carried)

@@ -14,8 +14,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.data import Client, Federation, read_client
+from ifca.data.files import write_atomically
 from ifca.engines import Job
-from ifca.engines.checkpoint import write_atomically
 from ifca.engines.flower import make_client_app, one_client
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, read_config

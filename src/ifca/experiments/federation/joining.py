@@ -8,11 +8,15 @@ from typing import Any
 
 import torch
 
+from ifca.core.collapse import begin
+from ifca.core.types import Watch
 from ifca.data import Federation
 from ifca.engines.checkpoint import load_state, save_state
 from ifca.engines.flower import Roster
 from ifca.experiments.directory import CHECKPOINT
 from ifca.experiments.results import SUMMARY
+
+WATCHED = ("sketch", "losses", "seen")  # a row per client
 
 
 def admit(out: Path, before: Roster, after: Federation) -> None:
@@ -35,5 +39,13 @@ def admit(out: Path, before: Roster, after: Federation) -> None:
             asked=torch.cat([state.asked, none - 1]),
             bytes_down=torch.cat([state.bytes_down, none]),
             bytes_up=torch.cat([state.bytes_up, none]),
+            watch=None if state.watch is None else _wider(state.watch, new),
         )
         save_state(file, grown, {**header, "data": after.fingerprint})
+
+
+def _wider(watch: Watch, new: int) -> Watch:
+    """Nothing is remembered of new clients."""
+    empty = begin(new, len(watch.born))
+    rows = {n: torch.cat([getattr(watch, n), getattr(empty, n).to(getattr(watch, n))]) for n in WATCHED}
+    return replace(watch, sketch=rows["sketch"], losses=rows["losses"], seen=rows["seen"])

@@ -12,9 +12,9 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from ifca.data import Federation
+from ifca.data.files import write_atomically
 from ifca.engines import Job
 from ifca.engines.check import check
-from ifca.engines.checkpoint import write_atomically
 from ifca.engines.flower import Desk, FaultLog, FlowerEngine, Mail, Member, Roster, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.engines.flower.roster import introduce
