@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -17,37 +16,15 @@ from ifca.core.sketch import Sketch
 from ifca.core.types import ClientReply, Params, model_count
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
-from ifca.engines.flower.faults import FaultLog, TooFewClients, Unusable, content_of, scores_of, update_of
-from ifca.engines.flower.mail import Answers, Mail
+from ifca.engines.flower.desk import Desk
+from ifca.engines.flower.faults import TooFewClients, Unusable, content_of, scores_of, update_of
+from ifca.engines.flower.mail import Answers
 from ifca.engines.flower.records import TURN, Scales, pack, weigh
-from ifca.engines.flower.roster import Roster
 from ifca.engines.job import Job
 
 Read = TypeVar("Read")
 Turn = tuple[int, list[float], Params]
 """A usable reply: identity, losses [k], update."""
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What a federation agrees on."""
-
-    min_clients: int = 1
-    attempts: int = 3
-    pause: float = 1.0  # seconds before a round is repeated
-    half: bool = False
-
-
-@dataclass
-class Desk:
-    """What the engines of one run share: the mail, who is where, what went wrong, bytes of evaluation."""
-
-    mail: Mail
-    roster: Roster
-    terms: Terms = field(default_factory=Terms)
-    faults: FaultLog = field(default_factory=FaultLog)
-    before_round: Callable[[int], None] = lambda _t: None  # may look for clients that joined
-    evaluation_bytes: int = 0
 
 
 class FlowerEngine:
@@ -57,19 +34,19 @@ class FlowerEngine:
 
     def __init__(self, desk: Desk, job: Job, *, alone: bool = False) -> None:
         self.desk, self.job, self.alone = desk, job, alone
+        self._t = 0  # the round that was trained last
         self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
 
     def train(
         self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
     ) -> Replies:
         """Round t; with too few usable replies it is repeated, and at last given up."""
-        terms = self.desk.terms
+        terms, self._t = self.desk.terms, t
         need = min(terms.min_clients, len(who))
         m = len(self.job.federation.train)
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
-            if not self.alone:
-                self.desk.before_round(t)
+            self.desk.look(t, not self.alone and self.job.recipe.algorithm != "local")
             turns = self._turns(theta, who, known, t, carried)
             if len(turns) >= need:
                 replies = self._folded(theta, who, known, turns, carried)
@@ -93,20 +70,22 @@ class FlowerEngine:
         if last is not None:
             return last
         models, scales = model_count(theta) if own is None else 1, Scales()
-        places = list(range(len(clients)))
         wanted = torch.full((len(clients),), -1) if own is None else own
         table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
         answered = torch.zeros(len(clients), dtype=torch.bool)
+        self.desk.look(self._t, False)
+        missing = list(range(len(clients)))
         for _ in range(self.desk.terms.attempts):
-            missing = [i for i in places if not answered[i]]
             letters = self._letters(theta, clients, missing, wanted[missing], 0, part)
             self.desk.evaluation_bytes += sum(scales.weigh(content) for content in letters.values())
             answers = self.desk.mail.ask("evaluate", letters)
             for i in missing:
-                found = self._usable(answers, clients.ids[i], -1, lambda reply: scores_of(reply, models))
+                found = self._usable(answers, clients.ids[i], self._t, lambda reply: scores_of(reply, models))
                 if found is not None:
                     table[i], answered[i] = torch.tensor(found, dtype=torch.float64).T, True
-            if bool(answered.all()):
+            failed = {clients.ids[i]: i for i in missing if not answered[i]}
+            missing = [i for name, i in failed.items() if self.desk.roster.node(name) in answers.replies]
+            if not missing:  # who is silent or gone will not be there a moment later either
                 break
         table = table.to(next(iter(theta.values())).dtype)
         scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)

@@ -15,7 +15,7 @@ from flwr.supercore.task_identity import TaskIdentity
 class LocalGrid(Grid):
     """Nodes 1 to m, with partitions 0 to m - 1; no Ray, no network."""
 
-    def __init__(self, app: ClientApp, m: int, config: dict[str, str] | None = None) -> None:
+    def __init__(self, app: ClientApp, m: int, config: dict[str, str | int | float] | None = None) -> None:
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 0
         self.app, self.connected = app, set(range(1, m + 1))
         self._contexts = {node: self._context(node, m, config or {}) for node in self.connected}
@@ -72,6 +72,6 @@ class LocalGrid(Grid):
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     @staticmethod
-    def _context(node: int, m: int, config: dict[str, str]) -> Context:
+    def _context(node: int, m: int, config: dict[str, str | int | float]) -> Context:
         place = {"partition-id": node - 1, "num-partitions": m}
         return Context(1, node, place, RecordDict(), dict(config))  # type: ignore[arg-type]

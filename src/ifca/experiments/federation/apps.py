@@ -18,7 +18,7 @@ from ifca.data.files import write_atomically
 from ifca.engines import Job
 from ifca.engines.flower import make_client_app, one_client
 from ifca.experiments.build import make_federation, make_job
-from ifca.experiments.config import Config, read_config
+from ifca.experiments.config import Config, FederationConfig, read_config
 from ifca.experiments.directory import PRIVATE
 from ifca.experiments.federation.serve import serve
 from ifca.models import as_factory
@@ -76,9 +76,10 @@ def config_of(context: Context, config: Path | Config) -> Config:
     """The config with the keys of Flower's run config over it."""
     if isinstance(config, Config):
         return config
-    known = {f.name for f in fields(Config)}
     given = {key.replace("-", "_"): value for key, value in context.run_config.items()}
-    return read_config(config, None, **{key: value for key, value in given.items() if key in known})
+    known, terms = ({f.name for f in fields(kind)} for kind in (Config, FederationConfig))
+    settings = [f"federation.{key}={json.dumps(value)}" for key, value in given.items() if key in terms]
+    return read_config(config, settings, **{key: value for key, value in given.items() if key in known})
 
 
 @lru_cache(maxsize=1)

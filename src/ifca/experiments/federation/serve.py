@@ -101,8 +101,9 @@ def serve(
     desk = Desk(Mail(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
     desk.mail.late = lambda node: faults.add(-1, _name(desk, node), node, "late", "came after the timeout")
     before, reception = desk.roster, Reception(desk)
+    desk.look = reception.look
     reception.wait(terms.clients or terms.min_clients)
-    make = partial(_job, desk, reception, model)
+    make = partial(_job, desk, model)
     check(make(config, desk.roster.federation()))
     if not (out / CONFIG).exists():
         new_directory(config, out)
@@ -121,15 +122,12 @@ def serve(
     return summary
 
 
-def _job(
-    desk: Desk, reception: Reception, model: Factory | None, config: Config, federation: Federation
-) -> Job:
+def _job(desk: Desk, model: Factory | None, config: Config, federation: Federation) -> Job:
     """The job of a config over the grid; model: the user's, in place of the config's."""
     job = make_job(config, federation)
 
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering
-        desk.before_round = lambda t: reception.look(t, joining=job.recipe.algorithm != "local")
         return FlowerEngine(desk, job, alone=alone)
 
     return replace(job, remote=engine, model=model or job.model)
