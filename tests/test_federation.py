@@ -148,11 +148,12 @@ class Lab:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and any(process.poll() is None for process in self.processes):
+            time.sleep(0.1)
         for process in self.processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
