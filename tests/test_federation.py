@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import re
 import signal
+import socket
+import ssl
 import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,6 +192,8 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     wait_for(lambda: "open at" in lab.said(server), server)
     stranger = lab.client(0, "--key", "stranger", "--ca", "tls/ca.crt", "--patience", "0")
     plain = lab.client(1, "--insecure", "--patience", "0")
+    make_keys(lab.here / "foreign", 1)
+    foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt", "--patience", "0")
     wait_for(lambda: lab.rounds("run") >= 2, server)
     pids = re.findall(
         r"Started server process \[(\d+)\]", (lab.here / "run/.flower/superlink.log").read_text()
@@ -195,7 +203,7 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     assert "--resume goes on" in lab.said(server)
     assert stranger.wait(60) != 0
     assert "turned away" in lab.said(stranger)
-    assert "taking its turns" not in lab.said(plain)
+    assert "connected" not in lab.said(plain) + lab.said(foreign)
     again = lab.server("--resume", "run")
     wait_for(lambda: (lab.here / "run" / "summary.json").exists(), again, 240)
     assert again.wait(60) == 0, lab.said(again)
@@ -212,6 +220,41 @@ def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None
     for name in ("ca.key", "server.key", "clients/client-0", "clients/client-1"):
         assert stat.S_IMODE((tmp_path / "tls" / name).stat().st_mode) == 0o600
     assert ifca("federate", "keys", "tls", cwd=tmp_path).returncode == 2
+
+
+def handshake(server: Path, ca: Path) -> str:
+    """What a client that trusts ca says to a server with the keys of a folder."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server / "server.crt", server / "server.key")
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor() as pool:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                context.wrap_socket(here, server_side=True).close()
+
+        pool.submit(serve)
+        try:
+            ssl.create_default_context(cafile=str(ca)).wrap_socket(there, server_hostname="localhost").close()
+        except ssl.SSLCertVerificationError as reason:
+            return reason.verify_message
+    return "welcome"
+
+
+def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_keys(tmp_path / "good", 1, days=1)
+    make_keys(tmp_path / "foreign", 1)
+
+    class LongAgo(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> LongAgo:
+            return cls(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("ifca.experiments.federation.keys.datetime", LongAgo)
+    make_keys(tmp_path / "old", 1)
+    assert handshake(tmp_path / "good", tmp_path / "good" / "ca.crt") == "welcome"
+    assert "unable to get local issuer" in handshake(tmp_path / "good", tmp_path / "foreign" / "ca.crt")
+    assert "certificate has expired" in handshake(tmp_path / "old", tmp_path / "old" / "ca.crt")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.engines import Fitted, Job, fit
+from ifca.engines.base import Engine
+from ifca.engines.fit import start
 from ifca.models import mlp
 from tests.conftest import groups, make_job
 from tests.test_contract import ALGORITHMS, recipe_of, same_bits
@@ -22,7 +26,9 @@ from flwr.app import Context
 
 from ifca.engines.flower import Desk, FaultLog, FlowerEngine, Mail, Roster, Terms, make_client_app
 from ifca.engines.flower.local_grid import LocalGrid
+from ifca.engines.flower.records import from_record
 from ifca.engines.flower.roster import introduce
+from ifca.engines.flower.strategy import IFCAStrategy, gather
 
 
 def split(federation: Federation) -> list[Federation]:
@@ -112,3 +118,40 @@ def test_nothing_but_raw_floats_crosses(unequal: Federation) -> None:
         array for m in grid.sent for record in m.content.array_records.values() for array in record.values()
     ]
     assert {array.stype for array in arrays} == {"raw"}
+
+
+@pytest.mark.parametrize("name", ["plain", "plain-gradient", "plain-shared", "plain-stable", "global"])
+def test_the_strategy_equals_the_loop(name: str, unequal: Federation) -> None:
+    """Flower's own loop over the hooks."""
+    job = make_job(unequal, recipe_of(name), engine="loop")
+    remote, _, grid = in_process(job)
+    strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
+    result = strategy.start(grid, strategy.arrays, job.recipe.rounds)
+    fitted = fit(job)
+    for key, value in fitted.state.theta.items():
+        torch.testing.assert_close(from_record(result.arrays)[key], value, rtol=1e-6, atol=1e-6)
+    accuracy = result.evaluate_metrics_clientapp[job.recipe.rounds]["test_accuracy"]
+    assert accuracy == fitted.history[-1]["test_accuracy"]
+
+
+def test_the_strategy_says_what_it_cannot_do(unequal: Federation) -> None:
+    remote, _, grid = in_process(make_job(unequal, recipe_of("ifca")))
+    with pytest.raises(InvalidInput, match="use ifca-plain"):
+        IFCAStrategy(grid, remote, start(remote), gather(grid))
+
+
+def test_ten_megabytes_to_four_clients_take_less_than_half_a_second() -> None:
+    """What a round adds to the work of the clients and to Flower's own time: pack, weigh, check, fold."""
+    federation = groups((8, 8, 8, 8), dimension=1000)
+    job = Job(federation, Recipe("ifca-plain", k=2, rounds=3, local_steps=1), lambda: mlp(1000, 3, (1300,)))
+    remote, _, _ = in_process(job)
+    engine, loop = remote.make_engine(), replace(job, engine="loop").make_engine()
+    theta, who, known = start(job).theta, torch.arange(4), torch.full((4,), -1)
+    assert sum(value.numel() * 4 for value in theta.values()) > 10e6
+
+    def seconds(engine: Engine) -> float:
+        before = time.perf_counter()
+        engine.train(theta, who, known, 0)
+        return time.perf_counter() - before
+
+    assert min(seconds(engine) for _ in range(5)) - min(seconds(loop) for _ in range(5)) < 0.5

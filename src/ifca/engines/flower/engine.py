@@ -76,7 +76,7 @@ class FlowerEngine:
         self.desk.look(self._t, False)
         missing = list(range(len(clients)))
         for _ in range(self.desk.terms.attempts):
-            letters = self._letters(theta, clients, missing, wanted[missing], 0, part)
+            letters = self.letters(theta, clients, missing, wanted[missing], 0, part)
             self.desk.evaluation_bytes += sum(scales.weigh(content) for content in letters.values())
             answers = self.desk.mail.ask("evaluate", letters)
             for i in missing:
@@ -117,7 +117,7 @@ class FlowerEngine:
     ) -> dict[int, Turn]:
         """Usable replies by participant; the bytes of all messages are counted, used or not."""
         clients, places, scales = self.job.federation.train, who.tolist(), Scales()
-        letters = self._letters(theta, clients, places, known, t, "train")
+        letters = self.letters(theta, clients, places, known, t, "train")
         answers = self.desk.mail.ask("train", letters)
         turns: dict[int, Turn] = {}
         for i, own in zip(places, known.tolist(), strict=True):
@@ -139,7 +139,7 @@ class FlowerEngine:
                 turns[i] = turn
         return turns
 
-    def _letters(
+    def letters(
         self, theta: Params, clients: Clients, places: list[int], known: Tensor, t: int, part: str
     ) -> dict[int, RecordDict]:
         """A message by node: the k models, or the one that is known. Equal records are one object."""

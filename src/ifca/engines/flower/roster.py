@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,11 @@ class Roster:
 
     def node(self, name: str) -> int:
         """Where a client is, 0: nowhere."""
-        return next(member.node for member in self.members if member.id == name)
+        return self._nodes[name]
+
+    @cached_property
+    def _nodes(self) -> dict[str, int]:
+        return {member.id: member.node for member in self.members}
 
     def joined(self, found: Iterable[Member], connected: Sequence[int], faults: FaultLog, t: int) -> Roster:
         """With new clients at the end, known ones at their new nodes. A name in use is not given twice."""
