@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ifca.engines.flower import Roster
 from ifca.experiments.directory import CHECKPOINT
 from ifca.experiments.results import SUMMARY
 
-WATCHED = ("sketch", "losses", "seen")  # a row per client
+PER_MODEL = ("born", "before")  # the other tensors of Watch have a row per client
 
 
 def admit(out: Path, before: Roster, after: Federation) -> None:
@@ -46,6 +46,9 @@ def admit(out: Path, before: Roster, after: Federation) -> None:
 
 def _wider(watch: Watch, new: int) -> Watch:
     """Nothing is remembered of new clients."""
-    empty = begin(new, len(watch.born))
-    rows = {n: torch.cat([getattr(watch, n), getattr(empty, n).to(getattr(watch, n))]) for n in WATCHED}
-    return replace(watch, sketch=rows["sketch"], losses=rows["losses"], seen=rows["seen"])
+    empty, rows = begin(new, len(watch.born)), {}
+    for field in fields(Watch):
+        old = getattr(watch, field.name)
+        if isinstance(old, torch.Tensor) and field.name not in PER_MODEL:
+            rows[field.name] = torch.cat([old, getattr(empty, field.name).to(old)])
+    return replace(watch, **rows)  # type: ignore[arg-type]
