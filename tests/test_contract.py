@@ -236,7 +236,7 @@ def test_scores_of_both_engines_agree(unequal: Federation) -> None:
     assert unequal.test is not None
 
     def scores(engine: Engine, clients: Clients) -> torch.Tensor:
-        return torch.stack(list(engine.score(theta, clients)))
+        return torch.stack(engine.score(theta, clients)[:2])
 
     loop = LoopEngine(job.task, job.recipe, unequal.train)
     for chunk in (1, 2, 7):

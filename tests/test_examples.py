@@ -37,3 +37,17 @@ def test_examples_run(example: Path) -> None:
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, env=alone)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_flower_app_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The apps of examples/federation as Flower would load them, over a grid inside this process."""
+    pytest.importorskip("flwr")
+    from ifca.engines.flower.local_grid import LocalGrid
+
+    monkeypatch.syspath_prepend(str(EXAMPLES / "federation"))
+    client = runpy.run_path(str(EXAMPLES / "federation" / "client_app.py"))["app"]
+    server = runpy.run_path(str(EXAMPLES / "federation" / "server_app.py"))["app"]
+    grid = LocalGrid(client, 6, {"out": str(tmp_path / "run"), "rounds": 4, "min-clients": 5})
+    context = grid._contexts[1]
+    server(grid=grid, context=context)
+    assert (tmp_path / "run" / "summary.json").exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,22 +12,21 @@ from rich.console import Console
 
 from ifca import __version__
 from ifca.cli_data import app as data_app
+from ifca.cli_federate import app as federate_app
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
 from ifca.experiments.assign import assign_client
 from ifca.experiments.bench import JOBS, bench
 from ifca.experiments.config import Config, read_config
 from ifca.experiments.directory import next_directory
-from ifca.experiments.progress import Progress
 from ifca.experiments.run import resume as resume_run
 from ifca.experiments.run import run as run_config
-from ifca.report.figures import write_figures
-from ifca.report.progress import watching
-from ifca.report.read import read_run
-from ifca.report.tables import bench_table, clusters_table, comparison_table, restarts_table
+from ifca.report.show import watched
+from ifca.report.tables import bench_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
+app.add_typer(federate_app, name="federate")
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[
@@ -70,7 +68,7 @@ def compare(
 @app.command()
 def resume(directory: Path, quiet: Quiet = False) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
-    _watched(lambda progress: resume_run(directory, progress), directory, quiet)
+    watched(lambda progress: resume_run(directory, progress), directory, quiet)
 
 
 @app.command()
@@ -148,33 +146,4 @@ def _fail(message: str, code: int) -> None:
 
 def _train(config: Config, out: Path | None, quiet: bool) -> None:
     folder = out or next_directory(config)
-    _watched(lambda progress: run_config(config, folder, progress), folder, quiet)
-
-
-def _watched(job: Callable[[Progress], object], folder: Path, quiet: bool) -> None:
-    """Train under a progress bar, then show what came out."""
-    console = Console()
-    with watching(console, plain=quiet or not console.is_terminal) as progress:
-        job(progress)
-    _show(console, folder)
-
-
-def _show(console: Console, folder: Path) -> None:
-    finished = read_run(folder)
-    summary = finished.summary
-    if not console.is_terminal:
-        console = Console(width=140)
-    if len(summary["restarts"]) > 1:
-        console.print(restarts_table(finished))
-    if summary["clusters"] is not None:
-        console.print(clusters_table(finished))
-        if summary["live_clusters"] < summary["k"]:
-            found = f"Only {summary['live_clusters']} of {summary['k']} clusters have clients"
-            console.print(f"{found}: try more restarts, or a smaller k.")
-    console.print(comparison_table(finished))
-    for name, baseline in summary.get("baselines", {}).items():
-        if "error" in baseline:
-            console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False, markup=False)
-    for figure in write_figures(finished):
-        console.print(f"figure: {figure}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"run folder: {folder}", soft_wrap=True, highlight=False, markup=False)
+    watched(lambda progress: run_config(config, folder, progress), folder, quiet)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from ifca.core.errors import InvalidInput
 from ifca.core.random import shuffled
@@ -20,6 +19,8 @@ def rotated_digits(
     `samples` training images and its share of its rotation's test images. Pixels are scaled to [0, 1]. An
     angle that is named twice deals twice: (0, 0, 0, 0) has no clusters to be found.
     """
+    from sklearn.datasets import load_digits  # here: see core/metrics.py
+
     digits = load_digits()
     images, labels = (digits.images / 16).astype(np.float32), digits.target.astype(np.int64)
     order = shuffled(seed, "digits-split", np.array([len(images)]), np.array([0]))[0]

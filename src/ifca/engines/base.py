@@ -19,6 +19,8 @@ class Replies(NamedTuple):
     losses: Tensor | None  # [p, k] F_i(theta_j), NaN where not sent; None: nobody was sent all k
     total: ClusterSum
     sketch: Tensor | None = None  # [p, q] the updates in a few numbers, where asked for
+    answered: Tensor | None = None  # which participants replied; p counts only these. None: all of them
+    carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
 
 
 class Scores(NamedTuple):
@@ -26,6 +28,7 @@ class Scores(NamedTuple):
 
     loss: Tensor
     correct: Tensor
+    answered: Tensor | None = None  # [m] clients that replied; the others' scores are NaN. None: all
 
 
 class Engine(Protocol):

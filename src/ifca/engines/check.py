@@ -35,8 +35,10 @@ def check(job: Job) -> None:
     classes = job.federation.classes
     if classes is not None and (output.dim() != 2 or output.shape[1] < classes):
         raise InvalidInput(f"model: gives outputs of shape {tuple(output.shape[1:])} for {classes} classes")
-    if classes is None and job.loss is None and output[0].numel() != job.federation.outputs:
-        raise InvalidInput(f"model: gives {output[0].numel()} outputs for {job.federation.outputs} target(s)")
+    if classes is None and job.loss is None and output.shape[1:].numel() != job.federation.outputs:
+        raise InvalidInput(
+            f"model: gives {output.shape[1:].numel()} outputs for {job.federation.outputs} target(s)"
+        )
     mean_loss(task, select(theta, 0), sample)  # refuses a loss that is not per sample
     with torch.no_grad():
         job.make_engine().fits(theta)

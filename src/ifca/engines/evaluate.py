@@ -67,6 +67,10 @@ def evaluate(engine: Engine, job: Job, theta: dict[str, Tensor], labels: Tensor)
     known = federation.classes is not None
     if job.recipe.algorithm == "local":  # a client has its own model and no other
         scores = engine.score(theta, federation.test, trained.clamp(min=0))
-        return Evaluation(scores, sizes, trained, trained, known)
-    scores = score_live(engine, theta, federation.test)
-    return Evaluation(scores, sizes, identity(scores.loss), trained, known)
+        paper = trained
+    else:
+        scores = score_live(engine, theta, federation.test)
+        paper = identity(scores.loss)
+    if scores.answered is not None:  # nothing is known of clients that did not answer
+        paper, trained = (torch.where(scores.answered, rule, -1) for rule in (paper, trained))
+    return Evaluation(scores, sizes, paper, trained, known)

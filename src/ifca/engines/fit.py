@@ -40,12 +40,12 @@ class Fitted:
     @property
     def train_loss(self) -> float:
         """Mean over the clients of their own loss, what restarts are judged by."""
-        return float(self.own_loss.mean())
+        return float(self.own_loss.nanmean())
 
     @property
     def own_loss(self) -> Tensor:
-        """Each client's training loss under its own model: [m]."""
-        column = self.labels if self.train.loss.shape[1] > 1 else torch.zeros_like(self.labels)
+        """Each client's training loss under its own model: [m]; NaN for one that did not answer."""
+        column = self.labels.clamp(min=0) if self.train.loss.shape[1] > 1 else torch.zeros_like(self.labels)
         return self.train.loss.gather(1, column[:, None])[:, 0].double()
 
 
@@ -152,6 +152,9 @@ def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Ten
     else:
         scores = score_live(engine, state.theta, clients)
         labels = identity(scores.loss) if job.recipe.estimates_identity else state.identity
-        own = scores.loss.gather(1, labels[:, None])[:, 0]
-    check_finite(job.recipe, clients, "after the last round", torch.arange(len(clients)), own)
+        if scores.answered is not None:  # who is missing keeps its last identity
+            labels = torch.where(scores.answered, labels, state.identity)
+        own = scores.loss.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    heard = torch.arange(len(clients)) if scores.answered is None else torch.nonzero(scores.answered)[:, 0]
+    check_finite(job.recipe, clients, "after the last round", heard, own[heard])
     return labels, scores

@@ -8,8 +8,6 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import torch
-from sklearn.base import clone
-from sklearn.cluster import KMeans
 from torch import nn
 
 from ifca.core.baselines import number_of_models
@@ -31,7 +29,7 @@ from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, made, make_draw, make_task
 
 CPU = torch.device("cpu")
-EngineName = Literal["loop", "vectorised"]
+EngineName = Literal["loop", "vectorised", "flower"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Job:
     compiled: bool = False  # torch.compile for mini-batch steps on CUDA
     budget: int | None = None  # bytes that chunks of clients may take; None: 2 GiB, on a GPU half of it
     fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
+    remote: Callable[[Job], Engine] | None = None  # engine flower: makes it; the clients are elsewhere
     warm_start: Params | None = None
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
 
@@ -115,6 +114,10 @@ class Job:
 
     def make_engine(self) -> Engine:
         """The engine, holding the training clients."""
+        if self.engine == "flower":
+            if self.remote is None:
+                raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
+            return self.remote(self)
         budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
             return LoopEngine(self.task, self.recipe, self.federation.train)
@@ -138,6 +141,9 @@ class Job:
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""
+        from sklearn.base import clone
+        from sklearn.cluster import KMeans
+
         seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
         if self.clusterer is not None:
             given = self.clusterer

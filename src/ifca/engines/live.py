@@ -29,7 +29,7 @@ def train_live(
         total.total[name][places] = value
     total.weight[places] = replies.total.weight
     losses = None if replies.losses is None else _spread(replies.losses, places, len(live))
-    return Replies(places[replies.identity], replies.loss, losses, total, replies.sketch)
+    return replies._replace(identity=places[replies.identity], losses=losses, total=total)
 
 
 def score_live(engine: Engine, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
@@ -39,7 +39,8 @@ def score_live(engine: Engine, theta: Params, clients: Clients, own: Tensor | No
         return engine.score(theta, clients, own)
     places = torch.nonzero(live)[:, 0]
     scores = engine.score(select(theta, places), clients)
-    return Scores(*(_spread(table, places, len(live)) for table in scores))
+    loss, correct = (_spread(table, places, len(live)) for table in scores[:2])
+    return Scores(loss, correct, scores.answered)
 
 
 def replaced(total: ClusterSum, again: ClusterSum, place: int) -> ClusterSum:

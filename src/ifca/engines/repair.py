@@ -42,11 +42,12 @@ def repaired_state(
             job.recipe, seen, split, _losses(who[members], replies.loss[members], len(seen.identity))
         )
         replies = asked_again(engine, seen, who, members, group, split, replies)
-        once = torch.ones(int(members.sum()), dtype=torch.bool)
-        down[who[members]] += wire.down(once)
-        up[who[members]] += wire.up(once)
+        if replies.carried is None:  # where bytes are measured, these are among them
+            once = torch.ones(int(members.sum()), dtype=torch.bool)
+            down[who[members]] += wire.down(once)
+            up[who[members]] += wire.up(once)
         events.append(_described(split, int(members.sum())))
-    after = next_state(job, replace(state, theta=seen.theta), who, known, replies)
+    after = next_state(job, replace(state, theta=seen.theta), who, known, replies, wire)
     identity = seen.identity.clone()
     identity[who] = replies.identity
     changed = bool(decision.drop) or len(events) > len(decision.events)
@@ -76,7 +77,10 @@ def asked_again(
     again = train_live(engine, state.theta, who[members], place, state.round)
     identity = replies.identity.clone()
     identity[members] = place
-    return replies._replace(identity=identity, total=replaced(replies.total, again.total, split.cluster))
+    total, carried = replaced(replies.total, again.total, split.cluster), replies.carried
+    if carried is not None and again.carried is not None:
+        carried = carried[0] + again.carried[0], carried[1] + again.carried[1]
+    return replies._replace(identity=identity, total=total, carried=carried)
 
 
 def _losses(who: Tensor, loss: Tensor, m: int) -> Tensor:

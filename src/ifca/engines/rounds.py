@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,8 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         replies = train_live(
             engine, state.theta, who, known, t, sketch if _sketch_is_due(job.recipe, t) else None
         )
+        if replies.answered is not None:  # of a real federation some may be missing
+            who, known = who[replies.answered], known[replies.answered]
         check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
         before, events = state, None
         if job.recipe.repairs:
@@ -107,6 +110,8 @@ def _sketch_is_due(recipe: Recipe, t: int) -> bool:
 
 
 def _largest(clients: Clients) -> float:
+    if not len(clients.x):  # the data are at the clients
+        return math.nan
     if clients.x.dtype == torch.uint8:
         return float(clients.x.max()) / 255
     return float(clients.x.abs().max())

@@ -16,8 +16,10 @@ from ifca.engines.base import Replies
 from ifca.engines.job import Job
 
 
-def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replies: Replies) -> ClusterState:
-    """The state after the replies of a round."""
+def next_state(
+    job: Job, state: ClusterState, who: Tensor, known: Tensor, replies: Replies, wire: Wire | None = None
+) -> ClusterState:
+    """The state after the replies of a round; wire: of the models that were sent, where not the state's."""
     recipe, live = job.recipe, live_models(state.theta)
     if recipe.option == "gradient":
         theta = gradient_averaging(
@@ -33,8 +35,10 @@ def next_state(job: Job, state: ClusterState, who: Tensor, known: Tensor, replie
     _check_models(recipe, state.round, live, theta)
     identity, down, up = state.identity.clone(), state.bytes_down.clone(), state.bytes_up.clone()
     identity[who] = replies.identity
-    if recipe.algorithm != "local":  # a local model never leaves its client
-        wire = Wire.of(state.theta, job.shared)
+    if replies.carried is not None:
+        down, up = down + replies.carried[0], up + replies.carried[1]
+    elif recipe.algorithm != "local":  # a local model never leaves its client
+        wire = wire or Wire.of(state.theta, job.shared)
         down[who] += wire.down(known >= 0)
         up[who] += wire.up(known >= 0)
     asked = known < 0

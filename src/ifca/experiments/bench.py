@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import resource
 import sys
 import time
@@ -37,7 +38,7 @@ Row = dict[str, Any]
 def bench(
     name: str, *, scale: float = 1.0, device: torch.device, rounds: int = 1, engines: tuple[str, ...] = ()
 ) -> Iterator[Row]:
-    """A row per engine: loop, vectorised (generic), fast, and fast with stable identities; loop first."""
+    """A row per engine: loop, vectorised, fast, fast with stable identities, Flower where installed."""
     if name not in JOBS:
         raise InvalidInput(f"unknown job {name} (known: {', '.join(JOBS)})")
     if not 0 < scale <= 100:
@@ -75,7 +76,7 @@ Timed = Iterator[tuple[str, Callable[[], tuple[float, float]]]]
 
 
 def _training(name: str, scale: float, device: torch.device, rounds: int) -> Timed:
-    job = cifar_job(scale, device) if name == "cifar" else mnist_job(*MNIST[name], scale, device)
+    job = make_job(name, scale, device)
     plain = _loop_flops(job)
     yield "loop", lambda: (round_seconds(replace(job, engine="loop"), rounds), plain)
     yield "vectorised", lambda: (round_seconds(replace(job, fast_path=False), rounds), plain)
@@ -87,6 +88,24 @@ def _training(name: str, scale: float, device: torch.device, rounds: int) -> Tim
         yield "fast", lambda: (round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
         stable = replace(job, recipe=replace(job.recipe, stable_after=1, recheck_every=10**6))
         yield "fast-stable", lambda: (round_seconds(stable, rounds), _fast_flops(job, 1))
+    if importlib.util.find_spec("flwr"):
+        yield "flower", lambda: (_flower(name, scale, rounds), plain)
+
+
+def make_job(name: str, scale: float, device: torch.device) -> Job:
+    """The job of a name; of synthetic ones a single run of the trial."""
+    if name in SYNTHETIC:
+        m, n, k, _ = SYNTHETIC[name]
+        federation, _ = mixture_of_regressions(clients=m, samples=n, dimension=1000, clusters=k)
+        recipe = Recipe(k=k, rounds=10**6, option="gradient", initial="bernoulli", step_size=0.1)
+        return Job(federation, recipe, lambda: linear(1000), device=device)
+    return cifar_job(scale, device) if name == "cifar" else mnist_job(*MNIST[name], scale, device)
+
+
+def _flower(name: str, scale: float, rounds: int) -> float:
+    from ifca.experiments.federation.timing import flower_seconds
+
+    return flower_seconds(name, scale, rounds)
 
 
 def _timed(job: Job, precision: Precision, rounds: int, flops: float) -> tuple[float, float]:
@@ -147,9 +166,8 @@ def _synthetic(name: str, scale: float, device: torch.device) -> Timed:
     """All runs of a trial: the loop's time is one run's, times the number of runs."""
     m, n, k, runs = SYNTHETIC[name]
     runs = max(1, round(runs * scale))
-    federation, _ = mixture_of_regressions(clients=m, samples=n, dimension=1000, clusters=k)
-    recipe = Recipe(k=k, rounds=10**6, option="gradient", initial="bernoulli", step_size=0.1)
-    job = Job(federation, recipe, lambda: linear(1000), device=device)
+    job = make_job(name, scale, device)
+    federation = job.federation
     plain = 2.0 * m * n * 1000 * (k + 2)
     yield "loop", lambda: (runs * round_seconds(replace(job, engine="loop"), 2), runs * plain)
     yield "vectorised", lambda: (runs * round_seconds(replace(job, fast_path=False), 2), runs * plain)
@@ -163,6 +181,8 @@ def _synthetic(name: str, scale: float, device: torch.device) -> Timed:
         return seconds, 2.0 * m * n * 1000 * runs * k * 2
 
     yield "fast", columns
+    if importlib.util.find_spec("flwr"):
+        yield "flower", lambda: (runs * _flower(name, scale, 2), runs * plain)
 
 
 def _loop_flops(job: Job) -> float:

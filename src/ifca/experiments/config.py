@@ -90,11 +90,28 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
+class FederationConfig:
+    """A real federation, or its simulation on Flower (ifca federate)."""
+
+    clients: Positive | None = None
+    """Wait for so many clients before the first round; none: min_clients."""
+    min_clients: Positive = 2
+    """A round with fewer usable replies (or fewer than its participants) is repeated."""
+    attempts: Positive = 3
+    """So many times in all; then the run stops with its checkpoint."""
+    round_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds to wait for replies; a client that is later is left out of the round."""
+    half_precision: bool = False
+    """Clients send their updates as float16, half the bytes; results change a little."""
+
+
+@dataclass(frozen=True, config=STRICT)
 class Config(Recipe):
     """Everything that decides a run."""
 
-    engine: Literal["loop", "vectorised"] = "vectorised"
-    """loop: one client at a time; vectorised: chunks of clients at once. Same results."""
+    engine: Literal["loop", "vectorised", "flower"] = "vectorised"
+    """loop: one client at a time; vectorised: chunks of clients at once. Same results. flower: set by 'ifca
+    federate', clients in processes or on machines of their own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
     precision: Precision = "float32"
@@ -117,6 +134,8 @@ class Config(Recipe):
     """The federation."""
     model: ModelConfig = ModelConfig()
     """The model."""
+    federation: FederationConfig = FederationConfig()
+    """Terms of 'ifca federate'; no other command looks at them."""
 
 
 def read_config(file: Path | None, settings: list[str] | None = None, **overrides: Any) -> Config:

@@ -16,12 +16,19 @@ from ifca.experiments.config import Config, config_dict, read_config, write_conf
 from ifca.experiments.progress import Progress
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
+PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
+
+
+def check_unused(out: Path) -> None:
+    """Refuse a folder that holds something else than what a federation keeps there before its run."""
+    ours = (f".{CONFIG}.tmp", PRIVATE)
+    if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
+        raise InvalidInput(f"{out}: already holds something; choose another --out, or 'ifca resume {out}'")
 
 
 def new_directory(config: Config, out: Path) -> None:
     """Make the folder of a new run and write its config; a folder in use is not touched."""
-    if out.exists() and (not out.is_dir() or any(file.name != f".{CONFIG}.tmp" for file in out.iterdir())):
-        raise InvalidInput(f"{out}: already holds something; choose another --out, or 'ifca resume {out}'")
+    check_unused(out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / CONFIG, write_config(config).encode())
 
@@ -96,8 +103,11 @@ def _rounds_until(log: Path, done: int) -> list[Record]:
 
 def _deciding(config: Config) -> dict[str, Any]:
     """What may not change between two parts of one run (where to write checkpoints may)."""
-    free = ("checkpoint_every", "memory_budget", "baselines")
-    return {name: value for name, value in config_dict(config).items() if name not in free}
+    free = ("checkpoint_every", "memory_budget", "baselines", "federation")
+    deciding = {name: value for name, value in config_dict(config).items() if name not in free}
+    if config.federation.half_precision:
+        deciding["half_precision"] = True
+    return deciding
 
 
 def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:

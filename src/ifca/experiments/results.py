@@ -175,7 +175,8 @@ def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:
     mine, test = fitted.labels == j, fitted.test
     samples = torch.from_numpy(fitted.job.federation.train.sizes)[mine]
     result: dict[str, Any] = {"cluster": j, "clients": int(mine.sum()), "train_samples": int(samples.sum())}
-    result["train_loss"] = float(fitted.own_loss[mine].mean()) if bool(mine.any()) else None
+    heard = mine & ~fitted.own_loss.isnan()  # of a real federation some may not have answered
+    result["train_loss"] = float(fitted.own_loss[heard].mean()) if bool(heard.any()) else None
     if test is not None:
         only = torch.where(test.paper_rule == j, test.paper_rule, -1)
         result |= {"test_accuracy": test.accuracy(only), "test_loss": test.mean_loss(only)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ifca.experiments.progress import Progress, Silent
 from ifca.experiments.results import SUMMARY, finished_summary, restart_report, write_results
 
 Summary = dict[str, Any]
+MakeJob = Callable[[Config, Federation], Job]
 
 
 def run(config: Config, out: Path, progress: Progress | None = None) -> Summary:
@@ -38,9 +40,11 @@ def resume(out: Path, progress: Progress | None = None) -> Summary:
     return go_on(config, make_federation(config), out, progress or Silent())
 
 
-def go_on(config: Config, federation: Federation, out: Path, progress: Progress) -> Summary:
+def go_on(
+    config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob = make_job
+) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
-    summary = _one_algorithm(config, federation, out, progress)
+    summary = _one_algorithm(config, federation, out, progress, make)
     others = {}
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
@@ -49,7 +53,7 @@ def go_on(config: Config, federation: Federation, out: Path, progress: Progress)
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder)
             try:
-                others[algorithm] = _one_algorithm(baseline, federation, folder, progress)
+                others[algorithm] = _one_algorithm(baseline, federation, folder, progress, make)
             except Diverged as failure:  # the others are worth reporting all the same
                 others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
@@ -58,11 +62,13 @@ def go_on(config: Config, federation: Federation, out: Path, progress: Progress)
     return summary
 
 
-def _one_algorithm(config: Config, federation: Federation, out: Path, progress: Progress) -> Summary:
+def _one_algorithm(
+    config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob
+) -> Summary:
     if done := finished_summary(out):
         check_finished(out, config, done)
         return done
-    job = make_job(config, federation)
+    job = make(config, federation)
     fitted, reports = _best_start(config, job, out, progress)
     return write_results(out, fitted, config, reports)
 

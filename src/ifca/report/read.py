@@ -29,7 +29,8 @@ class RunFolder:
         m = self.summary["clients"]
         table = np.full((m, len(self.rounds)), -1, np.int64)
         for t, record in enumerate(self.rounds):
-            who = slice(None) if record["clients"] is None else record["clients"]
+            everybody = slice(len(record["identity"]))  # who joined later stands behind
+            who = everybody if record["clients"] is None else record["clients"]
             table[who, t] = record["identity"]
         return table
 

@@ -1,0 +1,9 @@
+"""What the server runs."""
+
+from pathlib import Path
+
+from task import make_model
+
+from ifca.experiments.federation import server_app
+
+app = server_app(Path(__file__).with_name("config.toml"), make_model)

@@ -1,0 +1,118 @@
+"""What goes wrong in a federation: named, logged with the node, counted; the round goes on without it."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from flwr.app import Message
+
+from ifca.core.errors import IFCAError, InvalidInput
+from ifca.core.types import Params, select
+from ifca.engines.flower.records import REPLY, UPDATE, from_record
+
+ERRORS = {1: "raised", 2: "raised", 5: "lost", 8: "crashed"}  # Flower's codes; others: "unavailable"
+Fault = dict[str, Any]
+"""round, client, node, kind, detail: a line of faults.jsonl."""
+
+
+class TooFewClients(IFCAError):
+    """A round had fewer usable replies than min_clients, however often it was repeated."""
+
+
+class Unusable(Exception):
+    """A reply that must not be used: its kind, and what is wrong with it."""
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(detail)
+        self.kind = kind
+
+
+class FaultLog:
+    """Counts faults by kind, and tells each to the log and to whoever listens."""
+
+    def __init__(self, tell: Callable[[Fault], None] | None = None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._tell = tell
+
+    def add(self, t: int, client: str, node: int, kind: str, detail: str) -> None:
+        """One event."""
+        self.counts[kind] += 1
+        detail = " ".join(detail.split())[:300]
+        logging.getLogger("ifca.federation").warning(
+            "round %d: client %s: %s (%s)", t + 1, client, kind, detail
+        )
+        if self._tell is not None:
+            told = {"round": t, "client": client, "node": str(node), "kind": kind, "detail": detail}
+            self._tell(told)
+
+
+def content_of(reply: Message | None) -> Message:
+    """A reply that has content; an error or none is unusable."""
+    if reply is None:
+        raise Unusable("no-reply", "no answer within the round's timeout")
+    if reply.has_error():
+        kind = ERRORS.get(reply.error.code, "unavailable")
+        raise Unusable(kind, reply.error.reason or f"error {reply.error.code}")
+    return reply
+
+
+def update_of(
+    reply: Message, theta: Params, known: int, t: int, *, half: bool, option: str
+) -> tuple[int, list[float], Params]:
+    """Identity, losses [k] (NaN for models not sent) and update of a reply to round t, checked.
+
+    known: the one model that was sent, or -1: all k.
+    """
+    try:
+        found = reply.content.metric_records[REPLY]
+        at, j, losses = found["round"], found["identity"], found["losses"]
+        update = from_record(reply.content.array_records[UPDATE])
+    except (KeyError, InvalidInput) as reason:
+        raise Unusable("malformed", str(reason)) from reason
+    k = len(next(iter(theta.values())))
+    sent = k if known < 0 else 1
+    if at != t:
+        raise Unusable("stale", f"the reply is to round {at}, not to round {t}")
+    if not isinstance(j, int) or not 0 <= j < sent:
+        raise Unusable("cluster-out-of-range", f"cluster {j} of {sent}")
+    if not isinstance(losses, list) or len(losses) != sent:
+        raise Unusable("malformed", f"expected {sent} losses")
+    one = select(theta, known if known >= 0 else j)
+    check_like(update, one, torch.float16 if half else next(iter(one.values())).dtype)
+    if not all(bool(torch.isfinite(value).all()) for value in update.values()):
+        raise Unusable("not-finite", "the update has a NaN or infinite value")
+    if not torch.isfinite(torch.tensor(float(losses[j]))):
+        raise Unusable("not-finite", f"the loss of its model is {losses[j]}")
+    table = [float(x) for x in losses]
+    if known >= 0:
+        table = [table[0] if c == known else torch.nan for c in range(k)]
+        j = known
+    if half:
+        update = {n: v.to(one[n]) + (one[n] if option == "model" else 0) for n, v in update.items()}
+    return j, table, {n: v.to(one[n].device) for n, v in update.items()}
+
+
+def check_like(update: Params, one: Params, kind: torch.dtype) -> None:
+    """An update has the names, shapes and type of a model."""
+    if update.keys() != one.keys():
+        raise Unusable("wrong-shape", f"parameters {sorted(update)}, expected {sorted(one)}")
+    for name, value in update.items():
+        if value.shape != one[name].shape or value.dtype != kind:
+            got, expected = (tuple(value.shape), value.dtype), (tuple(one[name].shape), kind)
+            raise Unusable("wrong-shape", f"{name}: {got[0]} {got[1]}, expected {expected[0]} {expected[1]}")
+
+
+def scores_of(reply: Message, models: int) -> tuple[list[float], list[float]]:
+    """Loss and right predictions by model, as many as were sent."""
+    try:
+        found = reply.content.metric_records[REPLY]
+        loss, correct = found["loss"], found["correct"]
+    except KeyError as reason:
+        raise Unusable("malformed", str(reason)) from reason
+    if not (isinstance(loss, list) and isinstance(correct, list) and len(loss) == len(correct) == models):
+        raise Unusable("malformed", f"expected {models} scores")
+    return [float(x) for x in loss], [float(x) for x in correct]

@@ -1,0 +1,129 @@
+"""Who is in the federation: the server's view of its clients, names and sizes but no data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Message, RecordDict
+
+from ifca.core.errors import InvalidInput
+from ifca.data import Clients, Federation
+from ifca.engines.flower.faults import FaultLog, Unusable, content_of
+from ifca.engines.flower.mail import Mail
+from ifca.engines.flower.records import REPLY
+
+
+@dataclass(frozen=True)
+class Member:
+    """One client, as its node described it."""
+
+    id: str
+    place: int  # its partition, where the nodes were numbered; else -1
+    samples: int
+    test_samples: int
+    input_shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+    pixels: bool
+    classes: int  # -1: regression
+    cluster: int | None  # the true one, where it is known
+    node: int = 0  # where it is now; 0: not connected
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What must be the same for all clients."""
+        return self.input_shape, self.target_shape, self.pixels, self.classes < 0, self.cluster is None
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All clients that were ever seen in a run, in the order of their arrival."""
+
+    members: tuple[Member, ...]
+
+    def federation(self) -> Federation:
+        """The federation as rounds need it: ids, sizes and shapes; its arrays have no rows."""
+        tested = [member for member in self.members if member.test_samples]
+        classes = max(member.classes for member in self.members)
+        test = _clients(tested, "test_samples") if tested else None
+        return Federation(_clients(self.members, "samples"), test, None if classes < 0 else classes)
+
+    def node(self, name: str) -> int:
+        """Where a client is, 0: nowhere."""
+        return self._nodes[name]
+
+    @cached_property
+    def _nodes(self) -> dict[str, int]:
+        return {member.id: member.node for member in self.members}
+
+    def joined(self, found: Iterable[Member], connected: Sequence[int], faults: FaultLog, t: int) -> Roster:
+        """With new clients at the end, known ones at their new nodes. A name in use is not given twice."""
+        members = {member.id: member for member in self.members}
+        for new in found:
+            old = members.get(new.id)
+            if old is not None and old.node in connected and old.node != new.node:
+                faults.add(t, new.id, new.node, "refused", f"node {old.node} has this name already")
+            elif members and new.kind != next(iter(members.values())).kind:
+                faults.add(t, new.id, new.node, "refused", "its samples are of another kind than the others'")
+            elif old is not None:
+                members[new.id] = replace(old, node=new.node)
+            else:
+                members[new.id] = new
+        return Roster(tuple(members.values()))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """For roster.json; where clients were is of no use to a later process."""
+        return [{**asdict(member), "node": 0} for member in self.members]
+
+    @classmethod
+    def from_json(cls, content: list[dict[str, Any]]) -> Roster:
+        """The inverse of to_json."""
+        shapes = ("input_shape", "target_shape")
+        return cls(tuple(Member(**{**one, **{s: tuple(one[s]) for s in shapes}}) for one in content))
+
+
+def introduce(mail: Mail, nodes: Sequence[int], faults: FaultLog, t: int, timeout: float) -> list[Member]:
+    """Ask nodes who they are; in order of place, then id. Those that cannot say are logged."""
+    answers = mail.ask("query", {node: RecordDict() for node in nodes}, timeout)
+    members = []
+    for node in nodes:
+        try:
+            members.append(_member(content_of(answers.replies.get(node)), node))
+        except Unusable as reason:  # noqa: PERF203
+            faults.add(t, "?", node, reason.kind, str(reason))
+    return sorted(members, key=lambda member: (member.place, member.id))
+
+
+def _member(reply: Message, node: int) -> Member:
+    try:
+        told: Any = reply.content.config_records[REPLY]
+        return Member(
+            id=str(told["id"]),
+            place=int(told["place"]),
+            samples=int(told["samples"]),
+            test_samples=int(told["test_samples"]),
+            input_shape=tuple(map(int, told["input_shape"])),
+            target_shape=tuple(map(int, told["target_shape"])),
+            pixels=bool(told["pixels"]),
+            classes=int(told["classes"]),
+            cluster=int(told["cluster"]) if "cluster" in told else None,
+            node=node,
+        )
+    except (KeyError, TypeError, ValueError) as reason:
+        raise Unusable("malformed", f"its description has no usable {reason}") from reason
+
+
+def _clients(members: Sequence[Member], size: str) -> Clients:
+    first = members[0]
+    if any(getattr(member, size) < 1 for member in members):
+        raise InvalidInput("a client has no samples")
+    offsets = np.cumsum([0, *[getattr(member, size) for member in members]]).astype(np.int64)
+    x = torch.empty(0, *first.input_shape, dtype=torch.uint8 if first.pixels else torch.float32)
+    y = torch.empty(0, *first.target_shape, dtype=torch.float32 if first.classes < 0 else torch.long)
+    known = [member.cluster for member in members if member.cluster is not None]
+    true = np.array(known, np.int64) if len(known) == len(members) else None
+    return Clients(x, y, offsets, tuple(member.id for member in members), true)

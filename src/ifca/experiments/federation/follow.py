@@ -1,0 +1,56 @@
+"""Progress of a run that another process trains, read from its folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from ifca.experiments.config import Config
+from ifca.experiments.directory import CONFIG, ROUNDS, open_directory
+from ifca.experiments.progress import Progress
+
+
+class Follower:
+    """Tells a watcher about each new line of the logs of a run's parts."""
+
+    def __init__(self, out: Path, config: Config, progress: Progress) -> None:
+        self.out, self.config, self.progress = out, config, progress
+        self._read: dict[Path, int] = {}
+        self._stage: Path | None = None
+        self._heard = time.monotonic()
+        for log in self._logs():  # rounds of an earlier part of the run
+            self._read[log] = log.stat().st_size
+
+    def look(self) -> None:
+        """Read what is new."""
+        for log in self._logs():
+            with log.open("rb") as file:
+                file.seek(min(self._read.get(log, 0), log.stat().st_size))
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read[log] = self._read.get(log, 0) + len(whole)
+            for line in whole.splitlines():
+                self._tell(log, json.loads(line))
+
+    def heard(self) -> None:
+        """Start counting silence again."""
+        self._heard = time.monotonic()
+
+    def silent_for(self) -> float:
+        """Seconds since the last round ended."""
+        return time.monotonic() - self._heard
+
+    def _logs(self) -> list[Path]:
+        return (
+            sorted(self.out.rglob(ROUNDS), key=lambda log: log.stat().st_mtime) if self.out.exists() else []
+        )
+
+    def _tell(self, log: Path, record: dict[str, object]) -> None:
+        if log != self._stage:
+            owner = log.parent if (log.parent / CONFIG).exists() else log.parent.parent.parent
+            config = open_directory(owner) if (owner / CONFIG).exists() else self.config
+            self._stage = log
+            self.progress.stage(config.algorithm, config.rounds, int(str(record["round"])))
+        self.progress.round(record)
+        self.heard()

@@ -1,0 +1,110 @@
+"""Keys for a trial federation: a CA, the server's certificate, and a key pair for each client."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ifca.core.errors import InvalidInput
+
+CA, CERTIFICATE, KEY, CLIENTS = "ca.crt", "server.crt", "server.key", "clients"
+Private = ec.EllipticCurvePrivateKey
+
+
+def make_keys(folder: Path, clients: int, hosts: tuple[str, ...] = (), days: int = 365) -> None:
+    """Write ca.crt, ca.key, server.crt, server.key and clients/client-N(.pub); private keys are 0600.
+
+    hosts: names and addresses by which clients reach the server, besides this machine's own.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidInput(f"{folder}: already holds something; keys are never written over")
+    if clients < 1 or days < 1:
+        raise InvalidInput(f"clients and days must be at least 1, got {clients} and {days}")
+    (folder / CLIENTS).mkdir(parents=True)
+    authority, server = _new(), _new()
+    name = _name("ifca trial CA")
+    root = _certificate(name, authority.public_key(), name, days)
+    root = root.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    root = root.add_extension(_usage(signs_certificates=True), critical=True)
+    _write(folder / CA, root.sign(authority, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    leaf = _certificate(_name("ifca server"), server.public_key(), name, days)
+    leaf = leaf.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    leaf = leaf.add_extension(_usage(signs_certificates=False), critical=True)
+    names = x509.SubjectAlternativeName([_host(host) for host in ("localhost", "127.0.0.1", "::1", *hosts)])
+    leaf = leaf.add_extension(names, critical=False)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
+    leaf = leaf.add_extension(issuer, critical=False)
+    signed = leaf.sign(authority, hashes.SHA256())
+    _write(folder / CERTIFICATE, signed.public_bytes(serialization.Encoding.PEM))
+    _write(folder / "ca.key", _pem(authority), private=True)
+    _write(folder / KEY, _pem(server), private=True)
+    for i in range(clients):
+        write_client_key(folder / CLIENTS / f"client-{i}")
+
+
+def write_client_key(file: Path) -> None:
+    """A client's key pair, as ssh-keygen -t ecdsa -b 384 makes it: FILE and FILE.pub."""
+    key = _new()
+    kind, public = serialization.PrivateFormat.OpenSSH, serialization.PublicFormat.OpenSSH
+    nothing = serialization.NoEncryption()
+    _write(file, key.private_bytes(serialization.Encoding.PEM, kind, nothing), private=True)
+    written = key.public_key().public_bytes(serialization.Encoding.OpenSSH, public)
+    _write(file.with_name(file.name + ".pub"), written + b"\n")
+
+
+def _new() -> Private:
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def _pem(key: Private) -> bytes:
+    kind = serialization.PrivateFormat.PKCS8
+    return key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
+
+
+def _write(file: Path, content: bytes, private: bool = False) -> None:
+    with os.fdopen(
+        os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "wb"
+    ) as out:
+        out.write(content)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _certificate(
+    subject: x509.Name, key: ec.EllipticCurvePublicKey, issuer: x509.Name, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(timezone.utc)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    builder = builder.serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=days))
+    return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )

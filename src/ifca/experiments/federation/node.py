@@ -1,0 +1,70 @@
+"""'ifca federate client': a SuperNode with one client's data, until it is interrupted."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ifca.core.errors import InvalidInput
+from ifca.data import read_client
+from ifca.experiments.federation.apps import client_file
+from ifca.experiments.federation.keys import CA
+from ifca.experiments.federation.processes import ProcessFailed, free_port, last_words, running
+
+CONNECTING = "connecting to the server"
+
+
+def join(
+    server: str,
+    data: Path,
+    key: Path | None,
+    ca: Path | None,
+    insecure: bool,
+    patience: float,
+    say: Callable[[str], None],
+) -> None:
+    """Offer one client's data to a server; the data are read here and never sent.
+
+    patience: seconds during which a client that is turned away tries again.
+    """
+    file = client_file(data).resolve()
+    read_client(file)  # refuse a bad file now, not in the first round
+    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
+    command += ["--port", str(free_port()), "--node-config", f'data="{file}"']
+    if insecure:
+        command.append("--insecure")
+    else:
+        root = ca or (key.parent.parent / CA if key else None)
+        if key is None or root is None or not key.is_file() or not root.is_file():
+            raise InvalidInput(
+                "give --key and --ca (both are in a folder of 'ifca federate keys'), or --insecure"
+            )
+        command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
+    deadline = time.monotonic() + patience
+    while not _once(command, file.stem, say) and time.monotonic() < deadline:
+        time.sleep(1)  # the server may not know this key yet
+    raise ProcessFailed(f"client {file.stem}: ended by the server, or turned away: is its key registered?")
+
+
+def _once(command: list[str], name: str, say: Callable[[str], None]) -> bool:
+    """Run a SuperNode until it ends; whether it was ever let in."""
+    with tempfile.TemporaryDirectory(prefix="ifca-client-") as folder:
+        log, said = Path(folder) / "supernode.log", ""
+        with running(command, log, Path(folder) / "home") as node:
+            while node.poll() is None:
+                if (now := _state(log)) != said:
+                    say(f"client {name}: {now}")
+                    said = now
+                time.sleep(0.5)
+        say(f"client {name}: {last_words(log)}")
+        return _state(log) != CONNECTING
+
+
+def _state(log: Path) -> str:
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if "Received" in text:
+        return "taking its turns"
+    return CONNECTING if "SuperNode ID" not in text else "connected, waiting for a turn"

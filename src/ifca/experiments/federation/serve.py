@@ -1,0 +1,152 @@
+"""The server's side of a federation: gather clients, train over the grid, let others join, write the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from ifca.data import Federation
+from ifca.data.files import write_atomically
+from ifca.engines import Job
+from ifca.engines.check import check
+from ifca.engines.flower import Desk, FaultLog, FlowerEngine, Mail, Member, Roster, Terms
+from ifca.engines.flower.faults import Fault
+from ifca.engines.flower.roster import introduce
+from ifca.experiments.build import make_job
+from ifca.experiments.config import Config, with_absolute_paths
+from ifca.experiments.directory import CONFIG, append_line, new_directory
+from ifca.experiments.federation.joining import admit
+from ifca.experiments.progress import Progress, Silent
+from ifca.experiments.results import SUMMARY
+from ifca.experiments.run import go_on
+from ifca.models.task import Factory
+
+ROSTER, FAULTS = "roster.json", "faults.jsonl"
+DESCRIBE_TIMEOUT = 60.0
+
+
+class Joined(Exception):
+    """A client came that the run does not know yet: the rounds go on with it, from the last checkpoint."""
+
+
+class Reception:
+    """Looks for nodes that were not there before, and asks them who they are."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._seen: set[int] = set()
+        self._strangers: list[Member] = []
+
+    def wait(self, clients: int) -> None:
+        """Until so many clients are there."""
+        while True:
+            self._meet(0)
+            self._join(self._strangers, 0)
+            self._strangers = []
+            if sum(member.node > 0 for member in self.desk.roster.members) >= clients:
+                return
+            time.sleep(max(0.2, self.desk.mail.poll))
+
+    def look(self, t: int, joining: bool) -> None:
+        """Before a round: who came back is found at its new node; who is new joins where that can be."""
+        self._meet(t)
+        known = {member.id for member in self.desk.roster.members}
+        back = [member for member in self._strangers if member.id in known]
+        self._strangers = [member for member in self._strangers if member.id not in known]
+        self._join(back, t)
+        for member in back:
+            if self.desk.roster.node(member.id) == member.node:
+                self.desk.faults.add(t, member.id, member.node, "came-back", "at another node")
+        if joining and self._strangers:
+            raise Joined
+
+    def _meet(self, t: int) -> None:
+        """Ask nodes that were not connected before who they are."""
+        connected = self.desk.mail.nodes()
+        new = [node for node in connected if node not in self._seen]
+        self._seen = set(connected)
+        places = {member.node: member.id for member in self.desk.roster.members}
+        for node in new:
+            if node in places:
+                self.desk.faults.add(t, places[node], node, "came-back", "at its own node")
+        unknown = [node for node in new if node not in places]
+        if unknown:
+            timeout = min(DESCRIBE_TIMEOUT, self.desk.mail.timeout)
+            self._strangers += introduce(self.desk.mail, unknown, self.desk.faults, t, timeout)
+
+    def _join(self, members: list[Member], t: int) -> None:
+        self.desk.roster = self.desk.roster.joined(members, self.desk.mail.nodes(), self.desk.faults, t)
+
+
+def serve(
+    grid: Grid,
+    config: Config,
+    out: Path,
+    progress: Progress | None = None,
+    *,
+    model: Factory | None = None,
+    poll: float = 0.1,
+) -> dict[str, Any]:
+    """Train a new run in an unused folder, or go on with the one that is there."""
+    config, terms = replace(with_absolute_paths(config), engine="flower"), config.federation
+    faults = FaultLog(partial(_log, out))
+    faults.counts.update(json.loads(line)["kind"] for line in _lines(out / FAULTS))
+    agreed = Terms(terms.min_clients, terms.attempts, half=terms.half_precision)
+    desk = Desk(Mail(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
+    desk.mail.late = lambda node: faults.add(-1, _name(desk, node), node, "late", "came after the timeout")
+    before, reception = desk.roster, Reception(desk)
+    desk.look = reception.look
+    reception.wait(terms.clients or terms.min_clients)
+    make = partial(_job, desk, model)
+    check(make(config, desk.roster.federation()))
+    if not (out / CONFIG).exists():
+        new_directory(config, out)
+    while True:
+        federation = desk.roster.federation()
+        admit(out, before, federation)
+        write_atomically(out / ROSTER, json.dumps(desk.roster.to_json(), indent=1).encode())
+        before = desk.roster
+        try:
+            summary = go_on(config, federation, out, progress or Silent(), make)
+            break
+        except Joined:
+            reception.wait(1)
+    summary |= {"faults": dict(sorted(faults.counts.items())), "bytes_evaluation": desk.evaluation_bytes}
+    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def _job(desk: Desk, model: Factory | None, config: Config, federation: Federation) -> Job:
+    """The job of a config over the grid; model: the user's, in place of the config's."""
+    job = make_job(config, federation)
+
+    def engine(job: Job) -> FlowerEngine:
+        alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering
+        return FlowerEngine(desk, job, alone=alone)
+
+    return replace(job, remote=engine, model=model or job.model)
+
+
+def _known(out: Path) -> Roster:
+    """The clients of a run that was begun; none in a new one."""
+    file = out / ROSTER
+    return Roster.from_json(json.loads(file.read_text())) if file.exists() else Roster(())
+
+
+def _name(desk: Desk, node: int) -> str:
+    return next((member.id for member in desk.roster.members if member.node == node), "?")
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _log(out: Path, fault: Fault) -> None:
+    if out.is_dir():
+        append_line(out / FAULTS, json.dumps(fault))

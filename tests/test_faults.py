@@ -1,0 +1,234 @@
+"""What goes wrong in a federation: the round goes on, the event is logged, nothing bad is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from ifca.engines.checkpoint import load_tensors
+from ifca.experiments.config import Config, read_config
+from ifca.experiments.run import run
+
+pytest.importorskip("flwr")
+
+from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+
+from ifca.engines.flower import TooFewClients
+from ifca.engines.flower.local_grid import LocalGrid
+from ifca.engines.flower.records import from_record, to_record
+from ifca.experiments.federation.apps import client_app
+from ifca.experiments.federation.serve import serve
+
+SMALL = ["algorithm=ifca-plain", "k=2", "rounds=4", "data.samples=300", "model.hidden=[8]", "device=cpu"]
+SMALL += [
+    "evaluate_every=0",
+    "restarts=1",
+    "baselines=[]",
+    "federation.clients=16",
+    "federation.round_timeout=0.3",
+]
+Twist = Callable[[Message, Message], Message | None]
+"""A message and its honest reply -> what comes back; None: nothing, until it is too late."""
+
+
+class Federation(LocalGrid):
+    """Sixteen clients of which some misbehave."""
+
+    def __init__(self, config: Config, twist: Twist | None = None) -> None:
+        super().__init__(client_app(config), 16)
+        self.twist, self.withheld = twist, list[tuple[str, Message]]()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        self._replies.update(self.withheld)
+        self.withheld.clear()
+        keys = list(super().push_messages(messages))
+        for key, message in zip(keys, messages, strict=True):
+            if self.twist is not None and message.metadata.message_type == "train":
+                reply = self.twist(message, self._replies.pop(key))
+                if reply is not None:
+                    self._replies[key] = reply
+        return keys
+
+
+def at(message: Message) -> tuple[int, int]:
+    """Round and node."""
+    return int(str(message.content.config_records["turn"]["round"])), message.metadata.dst_node_id
+
+
+def reply_with(message: Message, reply: Message, **found: object) -> Message:
+    metrics = MetricRecord({**reply.content.metric_records["reply"], **found})  # type: ignore[dict-item]
+    return Message(RecordDict({**reply.content, "reply": metrics}), reply_to=message)
+
+
+def update_with(message: Message, reply: Message, change: Callable[[torch.Tensor], torch.Tensor]) -> Message:
+    update = {n: change(v) for n, v in from_record(reply.content.array_records["update"]).items()}
+    return Message(RecordDict({**reply.content, "update": to_record(update)}), reply_to=message)
+
+
+def no_layout(message: Message, reply: Message) -> Message:
+    array = next(iter(reply.content.array_records["update"].values()))
+    return Message(RecordDict({**reply.content, "update": ArrayRecord({"x": array})}), reply_to=message)
+
+
+KINDS: dict[str, tuple[str, Twist]] = {
+    "raises": ("raised", lambda message, _: Message(Error(2, "ValueError: no"), reply_to=message)),
+    "is killed": ("lost", lambda message, _: Message(Error(5, "gone"), reply_to=message)),
+    "crashes": ("crashed", lambda message, _: Message(Error(8, "gone"), reply_to=message)),
+    "wrong shape": ("wrong-shape", lambda m, r: update_with(m, r, lambda v: v[..., :1])),
+    "wrong type": ("wrong-shape", lambda m, r: update_with(m, r, lambda v: v.double())),
+    "NaN": ("not-finite", lambda m, r: update_with(m, r, lambda v: v * torch.nan)),
+    "NaN loss": ("not-finite", lambda m, r: reply_with(m, r, losses=[torch.nan, torch.nan])),
+    "no layout": ("malformed", no_layout),
+    "cluster out of range": ("cluster-out-of-range", lambda m, r: reply_with(m, r, identity=2)),
+    "negative cluster": ("cluster-out-of-range", lambda m, r: reply_with(m, r, identity=-1)),
+    "stale round": ("stale", lambda m, r: reply_with(m, r, round=0)),
+    "too few losses": ("malformed", lambda m, r: reply_with(m, r, losses=[1.0])),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_round_goes_on_without_the_client(kind: str, tmp_path: Path) -> None:
+    """One client misbehaves in round 1: its update is not used, and in the next it is asked again."""
+    name, twist = KINDS[kind]
+    config = read_config(None, SMALL)
+    grid = Federation(config, lambda m, r: twist(m, r) if at(m) == (1, 3) else r)
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert summary["faults"][name] == 1
+    assert set(summary["faults"]) <= {name, "late"}
+    faults = [json.loads(line) for line in (tmp_path / "run" / "faults.jsonl").read_text().splitlines()]
+    assert [(f["round"], f["client"], f["node"]) for f in faults if f["kind"] == name] == [(1, "0-02", "3")]
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds] == [16, 15, 16, 16]
+    assert 2 not in rounds[1]["clients"]
+    assert rounds[1]["bytes_down"] == rounds[0]["bytes_down"]  # it was sent its message
+
+
+def test_a_late_reply_is_thrown_away_and_its_client_asked_again(tmp_path: Path) -> None:
+    config = read_config(None, SMALL)
+    grid = Federation(config)
+
+    def hangs_over_two_rounds(message: Message, reply: Message) -> Message | None:
+        if at(message) == (1, 3):
+            grid.withheld.append((message.metadata.message_id, reply))
+            return None
+        return reply
+
+    grid.twist = hangs_over_two_rounds
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"busy": 1, "late": 1, "no-reply": 1}
+
+
+def test_a_client_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
+    """While it owes a reply it is not asked again; at the end its last identity stands in clients.csv."""
+    config = read_config(None, SMALL)
+    summary = serve(
+        Federation(config, lambda m, r: None if at(m) == (1, 3) else r), config, tmp_path / "run", poll=0.01
+    )
+    assert summary["faults"] == {"no-reply": 1, "busy": 4}  # rounds 2 and 3, the last identities, the test
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds] == [16, 15, 15, 15]
+    row = (tmp_path / "run" / "clients.csv").read_text().splitlines()[3].split(",")
+    assert row[0] == "0-02"
+    assert int(row[1]) == rounds[0]["identity"][2]
+    assert row[4] == "nan"
+
+
+def test_who_is_not_there_is_left_out_and_found_again(tmp_path: Path) -> None:
+    """A node goes after round 0; the client comes back at another node before round 2."""
+    config = read_config(None, SMALL)
+    grid = Federation(config)
+
+    def moves(message: Message, reply: Message) -> Message:
+        t, node = at(message)
+        if (t, node) == (0, 16):
+            grid.connected.discard(3)
+        if (t, node) == (1, 16):
+            grid.connected.add(99)
+            grid._contexts[99] = grid._contexts[3]
+        return reply
+
+    grid.twist = moves
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"absent": 1, "came-back": 1}
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds] == [16, 15, 16, 16]
+
+
+@pytest.mark.parametrize("algorithm", ["ifca", "ifca-plain", "global", "oneshot"])
+def test_a_client_joins_late(algorithm: str, tmp_path: Path) -> None:
+    config = read_config(None, [*SMALL, f"algorithm={algorithm}", "federation.clients=15"])
+    grid = Federation(config)
+    grid.connected.discard(16)
+
+    def arrives(message: Message, reply: Message) -> Message:
+        if at(message)[0] == 1:
+            grid.connected.add(16)
+        return reply
+
+    grid.twist = arrives
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds][-2:] == [16, 16]
+    assert summary["clients"] == 16
+    assert summary["faults"] == {}
+
+
+def test_a_name_is_not_given_twice_and_other_data_are_refused(tmp_path: Path) -> None:
+    config = read_config(None, SMALL)
+    grid = Federation(config)
+    grid.connected.add(98)
+    grid._contexts[98] = grid._contexts[3]
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"refused": 1}
+    assert summary["clients"] == 16
+
+
+def test_too_few_clients_stop_the_run_and_it_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
+    config = read_config(None, [*SMALL, "federation.min_clients=10", "federation.attempts=2"])
+    grid = Federation(config)
+
+    def many_fail(message: Message, reply: Message) -> Message:
+        failing = at(message)[0] == 2 and at(message)[1] > 5
+        return Message(Error(2, "no"), reply_to=message) if failing else reply
+
+    grid.twist = many_fail
+    with pytest.raises(TooFewClients, match="round 3 had 5 usable replies of 16 clients, min_clients is 10"):
+        serve(grid, config, tmp_path / "run", poll=0.01)
+    summary = serve(Federation(config), config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"raised": 22, "repeated": 2}
+    whole = serve(Federation(config), config, tmp_path / "whole", poll=0.01)
+    assert whole["train_loss"] == summary["train_loss"]
+    mine, other = (load_tensors(tmp_path / name / "models.safetensors")[0] for name in ("run", "whole"))
+    assert all(torch.equal(value, other[name]) for name, value in mine.items())
+
+
+def test_one_bad_client_changes_nothing_for_the_others(tmp_path: Path) -> None:
+    """A client that always fails: the run equals the loop's over the other fifteen."""
+    config = read_config(None, SMALL)
+    grid = Federation(config, lambda m, r: Message(Error(2, "no"), reply_to=m) if at(m)[1] == 16 else r)
+    serve(grid, config, tmp_path / "flower", poll=0.01)
+    fifteen = read_config(None, [*SMALL, "federation.clients=15"])
+    less = Federation(fifteen)
+    less.connected.discard(16)
+    serve(less, fifteen, tmp_path / "less", poll=0.01)
+    mine, other = (load_tensors(tmp_path / name / "models.safetensors")[0] for name in ("flower", "less"))
+    for name, value in mine.items():
+        torch.testing.assert_close(value, other[name], rtol=1e-6, atol=1e-6)
+
+
+def test_served_in_process_equals_run(tmp_path: Path) -> None:
+    config = read_config(None, [*SMALL, 'baselines=["global", "local", "oneshot"]'])
+    serve(Federation(config), config, tmp_path / "flower", poll=0.01)
+    run(replace(config, engine="loop"), tmp_path / "loop")
+    for part in (".", "baselines/global", "baselines/local", "baselines/oneshot"):
+        mine, other = (
+            load_tensors(tmp_path / e / part / "models.safetensors")[0] for e in ("flower", "loop")
+        )
+        for name, value in mine.items():
+            torch.testing.assert_close(value, other[name], rtol=1e-6, atol=1e-6)

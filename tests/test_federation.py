@@ -1,0 +1,282 @@
+"""Federations as a user starts them: Flower's simulation and its real processes, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ifca.data import Client, write_client
+from ifca.engines.checkpoint import load_tensors
+from ifca.experiments.config import read_config
+from ifca.experiments.run import run
+
+pytest.importorskip("flwr")
+
+from ifca.experiments.federation.gate import is_from_here
+from ifca.experiments.federation.keys import make_keys, write_client_key
+from ifca.experiments.federation.processes import free_port
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+SMALL = ["rounds=3", "data.samples=300", "model.hidden=[8]", "restarts=1", "device=cpu", "stable_after=1"]
+
+
+def settings(*more: str) -> list[str]:
+    return [part for setting in (*SMALL, *more) for part in ("--set", setting)]
+
+
+def ifca(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ifca", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT)
+
+
+def assert_same_result(mine: Path, other: Path) -> None:
+    """Models to 1e-6 and the clients' clusters."""
+    ours, theirs = load_tensors(mine / "models.safetensors")[0], load_tensors(other / "models.safetensors")[0]
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-6, atol=1e-6)
+    with (mine / "clients.csv").open() as a, (other / "clients.csv").open() as b:
+        rows = [(row["id"], row["cluster"], row["test_accuracy"]) for row in csv.DictReader(a)]
+        assert rows == [(row["id"], row["cluster"], row["test_accuracy"]) for row in csv.DictReader(b)]
+
+
+@pytest.mark.xdist_group("processes")
+def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
+    baselines = 'baselines=["oneshot"]'
+    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "round 3/3, loss" in done.stdout
+    assert "Traceback" not in done.stderr
+    loop = tmp_path / "loop"
+    run(read_config(None, [*SMALL, baselines, "engine=loop"]), loop)
+    for part in (".", "baselines/oneshot"):
+        assert_same_result(tmp_path / "flower" / part, loop / part)
+    summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
+    assert summary["engine"] == "flower"
+    assert summary["faults"] == {}
+    assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
+
+
+def test_flower_is_not_for_run(tmp_path: Path) -> None:
+    done = ifca("run", "--out", "out", "--engine", "flower", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: engine flower needs a federation")
+    assert not (tmp_path / "out").exists()
+
+
+JOB = """
+algorithm = "ifca-plain"
+k = 2
+rounds = 4
+step_size = 0.1
+evaluate_every = 0
+device = "cpu"
+[data]
+name = "folder"
+path = "all"
+classes = 3
+[model]
+name = "mlp"
+hidden = [8]
+[federation]
+clients = 2
+min_clients = 1
+round_timeout = 60.0
+"""
+
+
+class Lab:
+    """A folder with keys and data, and the processes that a test started in it."""
+
+    def __init__(self, here: Path) -> None:
+        self.here, self.port = here, free_port()
+        self.processes: list[subprocess.Popen[str]] = []
+        rng = np.random.default_rng(0)
+        rules = rng.normal(size=(2, 6, 3)) * 2
+        for i in range(2):
+            x = rng.normal(size=(40, 6)).astype(np.float32)
+            y = (x @ rules[i]).argmax(1)
+            for folder in (here / "all", here / f"c{i}"):
+                folder.mkdir(exist_ok=True)
+                write_client(folder / f"c{i}.npz", Client(x[:30], y[:30], x[30:], y[30:], cluster=i))
+        (here / "job.toml").write_text(JOB)
+        make_keys(here / "tls", 2)
+        write_client_key(here / "stranger")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """ifca federate ..., its output in a file named after its number."""
+        log = self.here / f"{len(self.processes)}.log"
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "ifca", "federate", *arguments],
+                cwd=self.here,
+                env=ENVIRONMENT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def server(self, *arguments: str) -> subprocess.Popen[str]:
+        return self.start("server", "--port", str(self.port), "--tls-dir", "tls", "--quiet", *arguments)
+
+    def client(self, i: int, *arguments: str) -> subprocess.Popen[str]:
+        given = arguments or ("--key", f"tls/clients/client-{i}")
+        return self.start("client", "--server", f"127.0.0.1:{self.port}", "--data", f"c{i}", *given)
+
+    def said(self, process: subprocess.Popen[str]) -> str:
+        return (self.here / f"{self.processes.index(process)}.log").read_text()
+
+    def rounds(self, out: str) -> int:
+        log = self.here / out / "rounds.jsonl"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def end(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and any(process.poll() is None for process in self.processes):
+            time.sleep(0.1)
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path)
+    yield made
+    made.end()
+
+
+def wait_for(reached: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 150) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert reached()
+
+
+def left_behind(here: Path) -> list[str]:
+    """Processes that still know this folder."""
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    return [line for line in listed.splitlines() if str(here) in line and not line.startswith("Z")]
+
+
+@pytest.mark.xdist_group("processes")
+def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
+    """Two clients with keys, a stranger and a plain-text client; the SuperLink is killed, the run goes on."""
+    server = lab.server("job.toml", "--out", "run")
+    clients = [lab.client(0), lab.client(1)]
+    wait_for(lambda: "open at" in lab.said(server), server)
+    stranger = lab.client(0, "--key", "stranger", "--ca", "tls/ca.crt", "--patience", "0")
+    plain = lab.client(1, "--insecure", "--patience", "0")
+    make_keys(lab.here / "foreign", 1)
+    foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt", "--patience", "0")
+    wait_for(lambda: lab.rounds("run") >= 2, server)
+    pids = re.findall(
+        r"Started server process \[(\d+)\]", (lab.here / "run/.flower/superlink.log").read_text()
+    )
+    os.kill(int(pids[-1]), signal.SIGKILL)
+    assert server.wait(60) != 0
+    assert "--resume goes on" in lab.said(server)
+    assert stranger.wait(60) != 0
+    assert "turned away" in lab.said(stranger)
+    assert "connected" not in lab.said(plain) + lab.said(foreign)
+    again = lab.server("--resume", "run")
+    wait_for(lambda: (lab.here / "run" / "summary.json").exists(), again, 240)
+    assert again.wait(60) == 0, lab.said(again)
+    run(read_config(lab.here / "job.toml", [f"data.path={lab.here}/all", "engine=loop"]), lab.here / "loop")
+    assert_same_result(lab.here / "run", lab.here / "loop")
+    assert all(client.poll() is None for client in clients)
+    lab.end()
+    assert left_behind(lab.here) == []
+
+
+def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None:
+    done = ifca("federate", "keys", "tls", "--clients", "2", "--host", "lab.example", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("ca.key", "server.key", "clients/client-0", "clients/client-1"):
+        assert stat.S_IMODE((tmp_path / "tls" / name).stat().st_mode) == 0o600
+    assert ifca("federate", "keys", "tls", cwd=tmp_path).returncode == 2
+
+
+def handshake(server: Path, ca: Path) -> str:
+    """What a client that trusts ca says to a server with the keys of a folder."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server / "server.crt", server / "server.key")
+    here, there = socket.socketpair()
+    with here, there, ThreadPoolExecutor() as pool:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                context.wrap_socket(here, server_side=True).close()
+
+        pool.submit(serve)
+        try:
+            ssl.create_default_context(cafile=str(ca)).wrap_socket(there, server_hostname="localhost").close()
+        except ssl.SSLCertVerificationError as reason:
+            return reason.verify_message
+    return "welcome"
+
+
+def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_keys(tmp_path / "good", 1, days=1)
+    make_keys(tmp_path / "foreign", 1)
+
+    class LongAgo(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> LongAgo:
+            return cls(2020, 1, 1, tzinfo=tz)
+
+    monkeypatch.setattr("ifca.experiments.federation.keys.datetime", LongAgo)
+    make_keys(tmp_path / "old", 1)
+    assert handshake(tmp_path / "good", tmp_path / "good" / "ca.crt") == "welcome"
+    assert "unable to get local issuer" in handshake(tmp_path / "good", tmp_path / "foreign" / "ca.crt")
+    assert "certificate has expired" in handshake(tmp_path / "old", tmp_path / "old" / "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["server"], "give --tls-dir (made by 'ifca federate keys'), or say --insecure"),
+        (["server", "--tls-dir", "nowhere"], "nowhere: has no ca.crt"),
+        (["server", "--insecure", "--resume", "nowhere"], "nowhere: no such run folder"),
+        (["client", "--server", "x:1", "--data", "nowhere"], "a client's folder must hold one .npz file"),
+        (["simulate", "nowhere.toml"], "nowhere.toml: no such config file"),
+    ],
+)
+def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = ifca("federate", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_administration_is_for_the_servers_own_machine() -> None:
+    assert is_from_here({"client": ("127.0.0.1", 1), "server": ("10.0.0.1", 2)})
+    assert is_from_here({"client": ("::ffff:127.0.0.1", 1), "server": ("::", 2)})
+    assert is_from_here({"client": ("10.0.0.1", 1), "server": ("10.0.0.1", 2)})
+    assert not is_from_here({"client": ("10.0.0.2", 1), "server": ("10.0.0.1", 2)})
+    assert not is_from_here({"client": None, "server": ("10.0.0.1", 2)})

@@ -1,0 +1,157 @@
+"""The Flower engine inside one process: equal to the loop, whatever the algorithm; bytes as counted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.data import Federation
+from ifca.engines import Fitted, Job, fit
+from ifca.engines.base import Engine
+from ifca.engines.fit import start
+from ifca.models import mlp
+from tests.conftest import groups, make_job
+from tests.test_contract import ALGORITHMS, recipe_of, same_bits
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context
+
+from ifca.engines.flower import Desk, FaultLog, FlowerEngine, Mail, Roster, Terms, make_client_app
+from ifca.engines.flower.local_grid import LocalGrid
+from ifca.engines.flower.records import from_record
+from ifca.engines.flower.roster import introduce
+from ifca.engines.flower.strategy import IFCAStrategy, gather
+
+
+def split(federation: Federation) -> list[Federation]:
+    """A federation of one for each client."""
+    parts = []
+    for i in range(len(federation.train)):
+        mine = [j for j, owner in enumerate(federation.test_owner.tolist()) if owner == i]
+        test = federation.test.subset(mine) if federation.test is not None and mine else None
+        parts.append(Federation(federation.train.subset([i]), test, federation.classes))
+    return parts
+
+
+def in_process(job: Job, **terms: Any) -> tuple[Job, Desk, LocalGrid]:
+    """The same job with its clients behind a grid: the server is left with names and sizes."""
+    parts = split(job.federation)
+
+    def job_of(_context: Context, mine: Federation) -> Job:
+        return replace(job, federation=mine, recipe=replace(job.recipe, k=1))
+
+    app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
+    grid = LocalGrid(app, len(parts))
+    mail, faults = Mail(grid, timeout=5, poll=0.01), FaultLog()
+    members = introduce(mail, mail.nodes(), faults, 0, 5)
+    desk = Desk(mail, Roster(()).joined(members, mail.nodes(), faults, 0), Terms(pause=0, **terms), faults)
+    remote = partial(flower, desk, job.recipe.algorithm)
+    return replace(job, federation=desk.roster.federation(), engine="flower", remote=remote), desk, grid
+
+
+def flower(desk: Desk, algorithm: str, job: Job) -> FlowerEngine:
+    return FlowerEngine(desk, job, alone=job.recipe.algorithm != algorithm)
+
+
+def assert_equal(a: Fitted, b: Fitted, tolerance: float = 1e-6) -> None:
+    assert a.labels.tolist() == b.labels.tolist()
+    for name, value in a.state.theta.items():
+        torch.testing.assert_close(value, b.state.theta[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+    for mine, other in zip(a.history, b.history, strict=True):
+        assert mine["identity"] == other["identity"]
+        assert mine["sent_all_models_to"] == other["sent_all_models_to"]
+        assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=tolerance)
+        assert mine["test_accuracy"] == other["test_accuracy"]
+    torch.testing.assert_close(a.train.loss, b.train.loss, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_equals_the_loop(name: str, unequal: Federation) -> None:
+    job = make_job(unequal, recipe_of(name), engine="loop")
+    remote, desk, _ = in_process(job)
+    assert not len(remote.federation.train.x)  # the server has no data
+    assert_equal(fit(job), fit(remote))
+    assert not desk.faults.counts
+
+
+def test_same_seed_same_bits_and_resuming_changes_none(unequal: Federation) -> None:
+    job, _, _ = in_process(make_job(unequal, recipe_of("plain-stable-shared")))
+    states = []
+    whole = fit(job, on_round=lambda state, _record: states.append(state))
+    for state in states[:-1]:
+        assert same_bits(fit(job, resume=state).state.theta, whole.state.theta)
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "plain-shared", "plain-stable", "global", "plain-gradient", "ifca"]
+)
+def test_measured_bytes_agree_with_counted_ones(name: str) -> None:
+    federation = groups((12, 7, 20, 14, 9), dimension=200)
+    job = Job(federation, recipe_of(name), lambda: mlp(200, 3, (40,)), engine="loop")
+    counted, measured = fit(job).history, fit(in_process(job)[0]).history
+    for mine, other in zip(measured, counted, strict=True):
+        assert mine["bytes_down"] == pytest.approx(other["bytes_down"], rel=0.05)
+        assert mine["bytes_up"] == pytest.approx(other["bytes_up"], rel=0.05)
+
+
+def test_half_precision_halves_the_updates_and_little_else(unequal: Federation) -> None:
+    job = make_job(unequal, Recipe("ifca-plain", k=2, rounds=4, local_steps=3, seed=3), precision="float32")
+    whole, half = fit(in_process(job)[0]), fit(in_process(job, half=True)[0])
+    assert half.state.bytes_up.sum() < whole.state.bytes_up.sum()
+    assert half.labels.tolist() == whole.labels.tolist()
+    for name, value in whole.state.theta.items():
+        torch.testing.assert_close(value, half.state.theta[name], rtol=1e-2, atol=1e-3)
+
+
+def test_nothing_but_raw_floats_crosses(unequal: Federation) -> None:
+    job, _, grid = in_process(make_job(unequal, recipe_of("plain-shared")))
+    fit(job)
+    arrays = [
+        array for m in grid.sent for record in m.content.array_records.values() for array in record.values()
+    ]
+    assert {array.stype for array in arrays} == {"raw"}
+
+
+@pytest.mark.parametrize("name", ["plain", "plain-gradient", "plain-shared", "plain-stable", "global"])
+def test_the_strategy_equals_the_loop(name: str, unequal: Federation) -> None:
+    """Flower's own loop over the hooks."""
+    job = make_job(unequal, recipe_of(name), engine="loop")
+    remote, _, grid = in_process(job)
+    strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
+    result = strategy.start(grid, strategy.arrays, job.recipe.rounds)
+    fitted = fit(job)
+    for key, value in fitted.state.theta.items():
+        torch.testing.assert_close(from_record(result.arrays)[key], value, rtol=1e-6, atol=1e-6)
+    accuracy = result.evaluate_metrics_clientapp[job.recipe.rounds]["test_accuracy"]
+    assert accuracy == fitted.history[-1]["test_accuracy"]
+
+
+def test_the_strategy_says_what_it_cannot_do(unequal: Federation) -> None:
+    remote, _, grid = in_process(make_job(unequal, recipe_of("ifca")))
+    with pytest.raises(InvalidInput, match="use ifca-plain"):
+        IFCAStrategy(grid, remote, start(remote), gather(grid))
+
+
+def test_ten_megabytes_to_four_clients_take_less_than_half_a_second() -> None:
+    """What a round adds to the work of the clients and to Flower's own time: pack, weigh, check, fold."""
+    federation = groups((8, 8, 8, 8), dimension=1000)
+    job = Job(federation, Recipe("ifca-plain", k=2, rounds=3, local_steps=1), lambda: mlp(1000, 3, (1300,)))
+    remote, _, _ = in_process(job)
+    engine, loop = remote.make_engine(), replace(job, engine="loop").make_engine()
+    theta, who, known = start(job).theta, torch.arange(4), torch.full((4,), -1)
+    assert sum(value.numel() * 4 for value in theta.values()) > 10e6
+
+    def seconds(engine: Engine) -> float:
+        before = time.perf_counter()
+        engine.train(theta, who, known, 0)
+        return time.perf_counter() - before
+
+    assert min(seconds(engine) for _ in range(5)) - min(seconds(loop) for _ in range(5)) < 0.5
