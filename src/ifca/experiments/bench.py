@@ -97,7 +97,9 @@ def make_job(name: str, scale: float, device: torch.device) -> Job:
     if name in SYNTHETIC:
         m, n, k, _ = SYNTHETIC[name]
         federation, _ = mixture_of_regressions(clients=m, samples=n, dimension=1000, clusters=k)
-        recipe = Recipe(k=k, rounds=10**6, option="gradient", initial="bernoulli", step_size=0.1)
+        recipe = Recipe(
+            algorithm="ifca-plain", k=k, rounds=10**6, option="gradient", initial="bernoulli", step_size=0.1
+        )
         return Job(federation, recipe, lambda: linear(1000), device=device)
     return cifar_job(scale, device) if name == "cifar" else mnist_job(*MNIST[name], scale, device)
 
@@ -144,7 +146,7 @@ def mnist_job(m: int, n: int, scale: float, device: torch.device) -> Job:
     for i in range(0, len(x), 2**16):  # a piece at a time: five million images must not need more
         piece = rng.integers(0, 256, x[i : i + 2**16].shape, dtype=np.uint8)
         x[i : i + 2**16] = np.where(rng.random(piece.shape, dtype=np.float32) < 0.19, piece, 0)
-    recipe = Recipe(k=4, rounds=10**6, local_steps=10, step_size=0.1)
+    recipe = Recipe(algorithm="ifca-plain", k=4, rounds=10**6, local_steps=10, step_size=0.1)
     return Job(_federation(x, rng.integers(0, 10, m * n), m), recipe, lambda: mlp(784, 10), device=device)
 
 
@@ -152,7 +154,7 @@ def cifar_job(scale: float, device: torch.device) -> Job:
     """A round's 20 participants: 500 images each, 5 epochs of batch 50."""
     m, rng = max(2, round(20 * scale)), np.random.default_rng(0)
     x = rng.integers(0, 256, (m * 500, 3, 32, 32), dtype=np.uint8)
-    recipe = Recipe(k=2, rounds=10**6, local_epochs=5, batch_size=50, step_size=0.01)
+    recipe = Recipe(algorithm="ifca-plain", k=2, rounds=10**6, local_epochs=5, batch_size=50, step_size=0.01)
     return Job(_federation(x, rng.integers(0, 10, m * 500), m), recipe, cifar_cnn, device=device)
 
 
