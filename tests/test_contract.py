@@ -13,6 +13,7 @@ from ifca.core.identity import identity
 from ifca.core.initial import random_models
 from ifca.core.recipe import Recipe
 from ifca.core.server import fold, zero_sum
+from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterSum, Params, live_models
 from ifca.data import Clients, Federation
 from ifca.engines import Fitted, Job, fit
@@ -106,6 +107,18 @@ def test_every_chunk_size_gives_the_same(name: str, unequal: Federation) -> None
             torch.testing.assert_close(replies.loss, expected.loss)
             for key, value in expected.total.total.items():
                 torch.testing.assert_close(replies.total.total[key], value)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name.startswith("plain")])
+def test_sketches_of_updates_agree(name: str, unequal: Federation) -> None:
+    job = make_job(unequal, recipe_of(name))
+    theta, who = start(job).theta, torch.arange(len(unequal.train))
+    sketch, known = make_sketch(theta, 0), torch.full_like(who, -1)
+    expected = LoopEngine(job.task, job.recipe, unequal.train).train(theta, who, known, 0, sketch).sketch
+    assert expected is not None
+    for fast in (True, False):
+        engine = replace(job, fast_path=fast).make_engine()
+        torch.testing.assert_close(engine.train(theta, who, known, 0, sketch).sketch, expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

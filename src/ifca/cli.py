@@ -61,7 +61,7 @@ def compare(
     quiet: Quiet = False,
 ) -> None:
     """Train a job and all the other algorithms on the same data, side by side."""
-    everything = [*(settings or []), 'baselines = ["ifca", "global", "local", "oneshot"]']
+    everything = [*(settings or []), 'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]']
     _train(read_config(config, everything, device=device, engine=engine), out, quiet)
 
 
@@ -83,6 +83,8 @@ def assign(
         typer.echo(json.dumps(found))
         return
     for j, loss in enumerate(found["losses"]):
+        if loss is None:
+            continue  # a place without a model
         typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
     typer.echo(f"{client.stem} belongs to cluster {found['cluster']}")
 

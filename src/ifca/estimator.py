@@ -114,7 +114,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         self.history_: list[Record] = best.history
         self.train_loss_ = best.train_loss
         live = len(set(self.labels_.tolist()))
-        if job.recipe.algorithm == "ifca" and live < job.recipe.k:
+        if job.recipe.algorithm == "ifca-plain" and live < job.recipe.k:
             advice = "try more restarts, or a smaller k"
             warnings.warn(f"only {live} of {self.k} clusters have clients; {advice}", FewerClustersWarning, 2)
         return self

@@ -126,7 +126,7 @@ def model_count(theta: Params) -> int:
 
 def live_models(theta: Params) -> Tensor:
     """Which of the k places hold a model: [k]. A free place is NaN, whose loss never wins."""
-    first = torch.stack([value.flatten(1)[:, 0].double() for value in theta.values()])
+    first = torch.stack([value.reshape(len(value), -1)[:, 0].double() for value in theta.values()])
     return ~first.isnan().any(0).cpu()
 
 

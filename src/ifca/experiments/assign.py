@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,6 @@ def assign_client(directory: Path, file: Path) -> dict[str, Any]:
     return {
         "client": file.stem,
         "cluster": int(identity(scores.loss)[0]),
-        "losses": scores.loss[0].tolist(),
+        "losses": [loss if math.isfinite(loss) else None for loss in scores.loss[0].tolist()],
         "samples": len(federation.train.x),
     }

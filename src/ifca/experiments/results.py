@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import platform
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,9 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "bytes_down_final_identity": int(final),
         "seconds": round(sum(restart["seconds"] for restart in restarts), 3),
         "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
+        "events": None
+        if not job.recipe.repairs
+        else [{"round": record["round"], **event} for record in fitted.history for event in record["events"]],
         "restarts": restarts,
         "kept_restart": fitted.restart,
         "config": config_dict(config),
@@ -130,7 +134,7 @@ def clients_table(fitted: Fitted) -> str:
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     table.writerow([*COLUMNS, *[f"loss_{j}" for j in range(columns)]])
-    own, losses = fitted.own_loss.tolist(), fitted.train.loss.tolist()
+    own, losses = fitted.own_loss.tolist(), _filled(fitted.train.loss)
     down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
     for i, name in enumerate(federation.train.ids):
         start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
@@ -139,8 +143,13 @@ def clients_table(fitted: Fitted) -> str:
         assert test is not None
         assert federation.test is not None
         start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
-        table.writerow([*start, *cells, 0, 0, *test.scores.loss[i].tolist()])
+        table.writerow([*start, *cells, 0, 0, *_filled(test.scores.loss[i : i + 1])[0]])
     return out.getvalue()
+
+
+def _filled(losses: Tensor) -> list[list[Any]]:
+    """Losses for a table; nothing where there is no model."""
+    return [["" if math.isnan(loss) else loss for loss in row] for row in losses.tolist()]
 
 
 def _truth(clients: Clients, i: int) -> int | str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from ifca.report.figures import write_figures
 from ifca.report.progress import Bars, Lines, watching
 from ifca.report.read import read_run
-from ifca.report.tables import clusters_table, comparison_table, restarts_table
+from ifca.report.tables import clusters_table, comparison_table, events_table, restarts_table
 
 Watcher = Bars | Lines
 
@@ -33,9 +34,10 @@ def show(console: Console, folder: Path) -> None:
         console.print(restarts_table(finished))
     if summary["clusters"] is not None:
         console.print(clusters_table(finished))
+        if summary.get("events"):
+            console.print(events_table(finished))
         if summary["live_clusters"] < summary["k"]:
-            found = f"Only {summary['live_clusters']} of {summary['k']} clusters have clients"
-            console.print(f"{found}: try more restarts, or a smaller k.")
+            console.print(_fewer(summary))
     console.print(comparison_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:
@@ -43,3 +45,10 @@ def show(console: Console, folder: Path) -> None:
     for figure in write_figures(finished):
         console.print(f"figure: {figure}", soft_wrap=True, highlight=False, markup=False)
     console.print(f"run folder: {folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _fewer(summary: dict[str, Any]) -> str:
+    live, k = summary["live_clusters"], summary["k"]
+    if summary["algorithm"] == "ifca":
+        return f"The data support {live} of the {k} clusters asked for: no client needs the other models."
+    return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."

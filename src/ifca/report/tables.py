@@ -69,6 +69,31 @@ def restarts_table(run: RunFolder) -> Table:
     return table
 
 
+def events_table(run: RunFolder) -> Table:
+    """What was found and mended in the rounds, with its evidence."""
+    table = _table("Clusters split, kept and given up")
+    for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
+        table.add_column(head, justify=justify)  # type: ignore[arg-type]
+    for event in run.summary["events"]:
+        table.add_row(str(event["round"] + 1), *_told(event))
+    return table
+
+
+def _told(event: dict[str, Any]) -> tuple[str, str]:
+    """An event and its evidence in words."""
+    kind, j = event["event"], event["cluster"]
+    if kind == "split":
+        groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
+        far = f"updates in groups of {groups}, {event['separation']:.1f} deviations apart"
+        return f"{j} split into {into}" + ("" if event["clear"] else ", to try"), far
+    if kind == "dead":
+        return f"{j} given up", "no client chose it"
+    loss = f"loss of its {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
+    loss += f"{event['loss_under_other']:.3f}"
+    what = {"kept": "kept", "undone": "given up again", "twins": f"merged into {event['other']}"}
+    return f"{j} {what[kind]}", loss
+
+
 def bench_table(rows: list[dict[str, Any]]) -> Table:
     """The engines of a bench, side by side."""
     head = rows[0] if rows else {"job": "", "scale": 1, "gemm_gflops": 0, "device": ""}
