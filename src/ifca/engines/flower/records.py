@@ -12,7 +12,11 @@ import math
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import InflatableObject, get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import (
+    InflatableObject,
+    get_all_nested_objects,
+    no_object_id_recompute,
+)
 
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params
@@ -93,4 +97,5 @@ class Scales:
 
 def weigh(record: InflatableObject) -> int:
     """Bytes of one record and all its parts, headers included."""
-    return sum(len(part.deflate()) for part in get_all_nested_objects(record).values())
+    with no_object_id_recompute():  # each part is hashed once
+        return sum(len(part.deflate()) for part in get_all_nested_objects(record).values())
