@@ -47,7 +47,17 @@ def job_of(way: str, **more: Any) -> Job:
     x = [rng.integers(0, 256, (n, 2, 7, 6), dtype=np.uint8) for n in sizes]
     y = [rng.integers(0, 3, n) for n in sizes]
     federation = Federation.from_arrays(x, y, x, y, classes=3)
-    recipe = Recipe(**{"algorithm": "ifca-plain", "k": 2, "rounds": 3, "local_steps": 3, "augment": True, **WAYS[way], **more})
+    recipe = Recipe(
+        **{
+            "algorithm": "ifca-plain",
+            "k": 2,
+            "rounds": 3,
+            "local_steps": 3,
+            "augment": True,
+            **WAYS[way],
+            **more,
+        }
+    )
     return Job(federation, recipe, network, precision="float64")
 
 

@@ -10,7 +10,7 @@ anyway: losses and one update per participant; no labels, no test data.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,13 +18,11 @@ from torch import Tensor
 
 from ifca.core.groups import Groups, cut, find_groups
 from ifca.core.recipe import Recipe
-from ifca.core.sketch import WIDTH
-from ifca.core.types import ClusterState, Watch, free, live_models
+from ifca.core.types import ClusterState, Watch, live_models
+from ifca.core.watch import TRIAL, watch_of, window
 
 Event = dict[str, Any]
 
-TRIAL = 5  # rounds after which a split is judged
-GIVEN = 3  # rounds of them in which the groups of an attempt are given their models
 FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
@@ -53,68 +51,6 @@ class Decision:
     events: list[Event]
 
 
-def begin(m: int, k: int) -> Watch:
-    """Nothing seen yet."""
-    unknown = torch.full((k,), torch.nan)
-    return Watch(
-        sketch=torch.zeros(m, WIDTH),
-        losses=unknown.expand(m, k).clone(),
-        seen=torch.full((m,), -1),
-        born=torch.full((k,), -1),
-        before=unknown,
-        last=torch.full((m,), -1),
-        held=torch.zeros(m, dtype=torch.bool),
-        given=torch.full((m,), -1),
-        until=0,
-        due=0,
-        tried=-1,
-    )
-
-
-def window(recipe: Recipe) -> int:
-    """Rounds in which most clients have taken part."""
-    return math.ceil(1 / recipe.participation)
-
-
-def check_is_due(t: int) -> bool:
-    """In every one of the first rounds, later in every fifth."""
-    return t < 2 * TRIAL or t % TRIAL == 0
-
-
-def remember(
-    state: ClusterState,
-    who: Tensor,
-    asked: Tensor,
-    identity: Tensor,
-    losses: Tensor | None,
-    sketch: Tensor | None,
-) -> ClusterState:
-    """The state with the replies of this round noted: identities, losses, and each participant's update
-    relative to those of its cluster. asked: [p] who judged all models.
-    """
-    watch, t = _of(state), state.round
-    table, drawn, seen = watch.losses.clone(), watch.sketch.clone(), watch.seen.clone()
-    found, last = state.identity.clone(), state.asked.clone()
-    found[who], last[who[asked]] = identity, t
-    clients, held = who[asked], watch.held.clone()
-    untrained = watch.last[clients] <= watch.tried
-    news = untrained | ~(held & (watch.given >= 0))[clients]  # those from before its training are kept
-    if losses is not None:
-        table[clients[news]] = losses[asked][news].to(table)
-    held[clients] |= untrained
-    if sketch is not None:
-        for j in sorted(set(identity.tolist())):
-            rows = torch.nonzero(identity == j)[:, 0]
-            if len(rows) > 1:
-                part = sketch[rows].float() - sketch[rows].float().mean(0)
-                drawn[who[rows]] = part / part.square().sum(1).mean().sqrt().clamp(min=1e-30)
-                seen[who[rows]] = t
-    took_part = watch.last.clone()
-    took_part[who] = t
-    watch = replace(watch, losses=table, sketch=drawn, seen=seen, last=took_part, held=held)
-    return replace(state, identity=found, asked=last, watch=watch)
-
-
 def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> Decision:
     """Look for dead, twin and overloaded clusters. state: with this round's replies remembered.
 
@@ -137,7 +73,7 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
         elif on_trial and j not in keep:
             keep.append(j)
             events.append({"event": "kept", **verdict})
-    if len(alive) == 1 and bool(torch.isfinite(_of(state).before[alive]).all()):
+    if len(alive) == 1 and bool(torch.isfinite(watch_of(state).before[alive]).all()):
         keep = alive  # nothing is left to compare it with
     splits = overloaded(recipe, state, alive, order)
     return Decision(drop, keep, splits, events)
@@ -146,12 +82,12 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
 def dead(recipe: Recipe, state: ClusterState, who: Tensor) -> list[int]:
     """Live models that no client has chosen for a while; one model always stays."""
     t, alive = state.round, live_models(state.theta)
-    if t < _of(state).due:
+    if t < watch_of(state).due:
         return []
     recent = state.asked > t - window(recipe)
     recent[who] = True
     chosen = torch.bincount(state.identity[recent & (state.identity >= 0)], minlength=state.k) > 0
-    old = t - _of(state).born >= window(recipe)
+    old = t - watch_of(state).born >= window(recipe)
     return torch.nonzero(alive & ~chosen & old)[:, 0].tolist()
 
 
@@ -162,7 +98,7 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     loss. On trial, it must also account for half of the fall of that loss since the split, or else be
     certainly better for clients of the group that no model has been trained on since.
     """
-    watch, t = _of(state), state.round
+    watch, t = watch_of(state), state.round
     if not others or t < max(watch.due, TRIAL):
         return None
     since = max(watch.until - 1, int(watch.born[[j, *others]].max()), t - max(window(recipe), TRIAL))
@@ -199,7 +135,7 @@ def _certain(saved: Tensor) -> bool:
 
 def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor) -> list[Split]:
     """Clusters whose members' updates fall into groups, while there are free places for them."""
-    watch, t = _of(state), state.round
+    watch, t = watch_of(state), state.round
     places = torch.nonzero(~live_models(state.theta))[:, 0].tolist()
     splits, attempts = [], []
     for j in alive:
@@ -223,62 +159,13 @@ def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Ten
     return [_split(len(order), j, rows, weak, places, clear=False)]
 
 
-def begun(recipe: Recipe, state: ClusterState, split: Split, loss: Tensor) -> ClusterState:
-    """The state with a split begun: copies of the model at new places, on trial. loss: [m] of each member.
-
-    Groups that are not clearly apart are given their model for a while, or the copy that happens to be the
-    better one would draw everybody.
-    """
-    theta = {name: value.clone() for name, value in state.theta.items()}
-    for value in theta.values():
-        value[split.places] = value[split.cluster].clone()
-    watch = _of(state)
-    born, before, identity = watch.born.clone(), watch.before.clone(), state.identity.clone()
-    for g, j in enumerate([split.cluster, *split.places]):
-        members = split.group == g
-        identity[members] = j
-        born[j], before[j] = state.round, float(loss[members & torch.isfinite(loss)].mean())
-    watch = replace(watch, born=born, before=before, due=max(watch.due, state.round + TRIAL))
-    if not split.clear:
-        until = state.round + 1 + max(GIVEN, window(recipe))
-        given = torch.where(split.group >= 0, identity, -1)
-        watch = replace(
-            watch,
-            given=given,
-            held=torch.zeros_like(watch.held),
-            until=until,
-            due=until + max(TRIAL - GIVEN, window(recipe)),
-        )
-        watch = replace(watch, tried=state.round)
-    return replace(state, theta=theta, identity=identity, watch=watch)
-
-
-def settled(state: ClusterState, decision: Decision) -> ClusterState:
-    """The state after the averages: models given up, trials that ended well."""
-    watch, identity, asked = _of(state), state.identity.clone(), state.asked.clone()
-    gone = torch.isin(identity, torch.tensor(decision.drop, dtype=torch.long))
-    identity[gone], asked[gone] = -1, -1
-    over = torch.tensor([*decision.keep, *decision.drop], dtype=torch.long)
-    before = watch.before.index_fill(0, over, torch.nan)
-    given = torch.where(torch.isin(watch.given, over), -1, watch.given)
-    theta = free(state.theta, torch.tensor(decision.drop, dtype=torch.long))
-    return replace(
-        state, theta=theta, identity=identity, asked=asked, watch=replace(watch, before=before, given=given)
-    )
-
-
 def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, clear: bool) -> Split:
     group = torch.full((m,), -1)
     group[rows] = torch.from_numpy(groups.label)
-    return Split(j, group, places[: len(groups.sizes) - 1], groups.separation, clear)
+    return Split(j, group, places[: len(groups.sizes) - 1], round(groups.separation, 4), clear)
 
 
 def _may_attempt(recipe: Recipe, watch: Watch, t: int) -> bool:
     if bool(torch.isfinite(watch.before).any()) or t > recipe.rounds // 2:
         return False
     return t >= max(FIRST_ATTEMPT, 2 * watch.tried)
-
-
-def _of(state: ClusterState) -> Watch:
-    assert state.watch is not None
-    return state.watch

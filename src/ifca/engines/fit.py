@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ifca.core.baselines import given_identity
-from ifca.core.collapse import begin
 from ifca.core.errors import Diverged
 from ifca.core.identity import identity
 from ifca.core.initial import assert_distinct, random_models, warm_start
 from ifca.core.ledger import Wire
 from ifca.core.oneshot import cluster_models
 from ifca.core.types import ClusterState, Params, free, model_count
+from ifca.core.watch import begin
 from ifca.data import Clients
 from ifca.engines.base import Engine, Scores
 from ifca.engines.evaluate import Evaluation, evaluate

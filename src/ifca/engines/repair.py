@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.collapse import Event, Split, begun, check_is_due, inspect, remember, settled
+from ifca.core.collapse import Event, Split, inspect
 from ifca.core.ledger import Wire
+from ifca.core.splitting import begun, settled
 from ifca.core.types import ClusterState
+from ifca.core.watch import check_is_due, remember
 from ifca.engines.base import Engine, Replies
 from ifca.engines.job import Job
 from ifca.engines.live import replaced, train_live

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifca.core.collapse import check_is_due
 from ifca.core.errors import Diverged
 from ifca.core.identity import known_identity
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
@@ -18,6 +17,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, live_models
+from ifca.core.watch import check_is_due
 from ifca.data import Clients
 from ifca.engines.base import Engine, Replies
 from ifca.engines.evaluate import evaluate

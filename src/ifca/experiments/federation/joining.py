@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ifca.core.collapse import begin
 from ifca.core.types import Watch
+from ifca.core.watch import begin
 from ifca.data import Federation
 from ifca.engines.checkpoint import load_state, save_state
 from ifca.engines.flower import Roster
