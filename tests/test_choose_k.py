@@ -79,7 +79,7 @@ FALLING = [row(1, 1.0, 1), row(2, 0.5, 2), row(3, 0.25, 3, 0.6)]
             "by 60% against 3 clusters, with a stability of 1.00",
         ),
         ([*FALLING, row(4, 0.1, 4), row(5, 0.1, 4)], 4, "(k = 5), the others stayed empty"),
-        ([*FALLING, row(4, 0.24, 4)], 3, "4 clusters lower it by only 4%"),
+        ([*FALLING, row(4, 0.24, 4)], 3, "4 clusters lower it by only 4.0%"),
         ([*FALLING, row(4, 0.1, 4, 0.2)], 3, "4 clusters differ from seed to seed (stability 0.20)"),
         ([row(1, 1, 1), row(2, 0.9, 2, 0.1), row(3, 0.5, 3)], 3, "by 50% against 1 cluster"),
         ([row(1, 1, 1), row(2, 1, 1), row(3, 1.1, 2)], 1, "2 clusters do not lower the training loss"),

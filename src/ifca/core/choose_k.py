@@ -93,7 +93,7 @@ def supported(evidence: Sequence[Evidence]) -> Verdict:
         if row.stability is not None and row.stability < AGREE:
             rejected.append((count, f"differ from seed to seed (stability {row.stability:.2f})"))
         elif fall < FALL:
-            less = "do not lower the training loss" if fall < 0.005 else f"lower it by only {fall:.0%}"
+            less = "do not lower the training loss" if fall < 0.005 else f"lower it by only {fall:.1%}"
             rejected.append((count, less))
         else:
             why = f": they lower the clients' training loss by {fall:.0%} against {_clusters(chosen)}"
