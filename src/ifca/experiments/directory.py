@@ -19,11 +19,16 @@ CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.t
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
 
 
-def check_unused(out: Path) -> None:
-    """Refuse a folder that holds something else than what a federation keeps there before its run."""
-    ours = (f".{CONFIG}.tmp", PRIVATE)
+def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'") -> None:
+    """Refuse a folder that holds something else than what a federation keeps there before its run.
+
+    first: the first file that is written there, which may have been cut off.
+    """
+    ours = (f".{first}.tmp", PRIVATE)
     if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
-        raise InvalidInput(f"{out}: already holds something; choose another --out, or 'ifca resume {out}'")
+        raise InvalidInput(
+            f"{out}: already holds something; choose another --out{advice.replace('{out}', str(out))}"
+        )
 
 
 def new_directory(config: Config, out: Path) -> None:
@@ -33,12 +38,12 @@ def new_directory(config: Config, out: Path) -> None:
     write_atomically(out / CONFIG, write_config(config).encode())
 
 
-def next_directory(config: Config, base: Path = Path("runs")) -> Path:
-    """A folder that is not there yet: runs/NAME-ALGORITHM-001, -002, ..."""
-    taken = 1
-    while (base / f"{config.data.name}-{config.algorithm}-{taken:03d}").exists():
+def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
+    """A folder that is not there yet: runs/NAME-ALGORITHM-001, -002, ...; or named by a verb."""
+    taken, name = 1, f"{config.data.name}-{verb or config.algorithm}"
+    while (base / f"{name}-{taken:03d}").exists():
         taken += 1
-    return base / f"{config.data.name}-{config.algorithm}-{taken:03d}"
+    return base / f"{name}-{taken:03d}"
 
 
 def open_directory(out: Path) -> Config:
@@ -83,7 +88,20 @@ def append_line(file: Path, line: str) -> None:
 
 def check_finished(out: Path, config: Config, summary: dict[str, Any]) -> None:
     """A finished run whose config was edited does not say what was run."""
-    _same_config(out / "summary.json", summary.get("config", {}), config)
+    same_config(out / "summary.json", summary.get("config", {}), config)
+
+
+def same_config(
+    file: Path, was: dict[str, Any], now: Config | dict[str, Any], source: str = "config.toml"
+) -> None:
+    """Refuse to go on under another config than a file was written with, naming the first difference."""
+    now = _deciding(now) if isinstance(now, Config) else now
+    for name in sorted(now):
+        if was.get(name) != now.get(name):
+            raise InvalidInput(
+                f"{file}: is of another config: {name} was {json.dumps(was.get(name))}, "
+                f"{source} says {json.dumps(now.get(name))}"
+            )
 
 
 def _rounds_until(log: Path, done: int) -> list[Record]:
@@ -115,14 +133,4 @@ def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> No
         raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
     if found.get("data") != expected["data"]:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
-    _same_config(file, found.get("config", {}), expected["config"])
-
-
-def _same_config(file: Path, was: dict[str, Any], now: Config | dict[str, Any]) -> None:
-    now = _deciding(now) if isinstance(now, Config) else now
-    for name in sorted(now):
-        if was.get(name) != now.get(name):
-            raise InvalidInput(
-                f"{file}: is of another config: {name} was {json.dumps(was.get(name))}, "
-                f"config.toml says {json.dumps(now.get(name))}"
-            )
+    same_config(file, found.get("config", {}), expected["config"])

@@ -27,9 +27,9 @@ NAMES = {
 
 def write_figures(run: RunFolder) -> list[Path]:
     """accuracy.png and, where clients have identities, identities.png in the run's folder."""
-    drawn = [_write(run.path / "accuracy.png", accuracy_figure(run))]
+    drawn = [write_png(run.path / "accuracy.png", accuracy_figure(run))]
     if run.rounds and run.rounds[0]["identity"] is not None:
-        drawn.append(_write(run.path / "identities.png", identities_figure(run)))
+        drawn.append(write_png(run.path / "identities.png", identities_figure(run)))
     return drawn
 
 
@@ -101,7 +101,8 @@ def _mark_true_clusters(axes: Axes, sorted_true: list[str]) -> None:
     axes.set_ylabel("clients, by true cluster")
 
 
-def _write(file: Path, figure: Figure) -> Path:
+def write_png(file: Path, figure: Figure) -> Path:
+    """Draw into a file."""
     FigureCanvasAgg(figure)
     figure.savefig(file, dpi=150)
     return file

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 LINES_PER_STAGE = 4
+BARS = 12  # on show at a time; the oldest make room
 
 
 def describe(record: dict[str, Any]) -> str:
@@ -32,7 +33,9 @@ class Bars:
         self._task: TaskID | None = None
 
     def stage(self, title: str, rounds: int, done: int) -> None:
-        """A new bar."""
+        """A new bar; beyond a screenful the oldest goes."""
+        if len(self._progress.tasks) >= BARS:
+            self._progress.remove_task(self._progress.task_ids[0])
         self._task = self._progress.add_task(title, total=rounds, completed=done, status="")
 
     def round(self, record: dict[str, Any]) -> None:

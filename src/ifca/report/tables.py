@@ -121,6 +121,32 @@ def bench_table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def choice_table(found: dict[str, Any]) -> Table:
+    """A row per k; the k that the data supports is marked. Test data is reported, never used to choose."""
+    rows: list[dict[str, Any]] = found["table"]
+    classifies = any(row["test_accuracy"] is not None for row in rows)
+    kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
+    seeds = f"{len(found['seeds'])} seed" + ("s" if len(found["seeds"]) > 1 else "")
+    what = f"{seeds}; test accuracy in %" if classifies else seeds
+    table = _table(f"{NAMES[found['algorithm']]} by number of clusters ({what})")
+    word = "" if classifies else "test loss,\n"
+    heads = ["k", "train loss", "live\nclusters", "stability", "silhouette"]
+    for head in (*heads, f"{word}paper's\nrule", f"{word}train\nrule"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        mark = "* " if row["k"] == found["supported_k"] else ""
+        table.add_row(
+            f"{mark}{row['k']}",
+            _number(row["train_loss"]) + _spread(row["train_loss_std"]),
+            _live(row["live_clusters"]),
+            _short(row["stability"]),
+            _short(row["silhouette"]),
+            show(row[kind]),
+            show(row[f"{kind}_train_rule"]),
+        )
+    return table
+
+
 def _table(title: str) -> Table:
     """A table that fits a terminal of 80 columns."""
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
@@ -132,6 +158,19 @@ def _percent(value: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
+
+
+def _live(live: list[int]) -> str:
+    """4, or 3-4 where the seeds differ."""
+    return str(live[0]) if len(set(live)) == 1 else f"{min(live)}-{max(live)}"
+
+
+def _spread(value: float | None) -> str:
+    return "" if value is None else f" ± {value:.4f}"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _bytes(count: int) -> str:
