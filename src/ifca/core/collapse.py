@@ -26,8 +26,8 @@ Event = dict[str, Any]
 FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
-STRANGERS = 8  # clients that no model was trained on since an attempt, from which on they can decide
-SURE = 2  # standard errors by which their loss must be lower
+CLEAR_GAIN = 0.05  # the same, for a model from an attempt
+FEWEST = 3  # clients that can judge an attempt
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Split:
 
     cluster: int
     group: Tensor  # [m] 0: stays; g: goes to places[g - 1]; -1: not known
+    waits: Tensor  # [m] clients that are not trained on while the split is tried
     places: list[int]
     separation: float
     clear: bool  # whether the groups are clearly apart; else the split is an attempt
@@ -56,12 +57,14 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
 
     order: [m] the clients in an order of their own, so that it does not matter how they are listed.
     """
-    events: list[Event] = []
-    drop, keep = dead(recipe, state, who), []
-    events += [{"event": "dead", "cluster": j} for j in drop]
+    drop, keep, watch = dead(recipe, state, who), list[int](), watch_of(state)
+    events: list[Event] = [{"event": "dead", "cluster": j} for j in drop]
+    attempt = set(watch.given[watch.given >= 0].tolist())
     alive = [j for j in torch.nonzero(live_models(state.theta))[:, 0].tolist() if j not in drop]
     for j in sorted(alive, key=lambda j: int((state.identity == j).sum())):
-        verdict = judge(recipe, state, j, [i for i in alive if i != j])
+        if j in attempt and not attempt.isdisjoint(drop):
+            keep.append(j)  # its counterpart is gone, so the attempt is over
+        verdict = None if j in keep else judge(recipe, state, j, [i for i in alive if i != j])
         if verdict is None:
             continue
         on_trial = verdict["loss_before"] is not None
@@ -70,10 +73,10 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
             alive.remove(j)
             keep.append(verdict["other"])  # takes the members of j, so its own trial is over
             events.append({"event": "undone" if on_trial else "twins", **verdict})
-        elif on_trial and j not in keep:
+        elif on_trial:
             keep.append(j)
             events.append({"event": "kept", **verdict})
-    if len(alive) == 1 and bool(torch.isfinite(watch_of(state).before[alive]).all()):
+    if len(alive) == 1 and bool(torch.isfinite(watch.before[alive]).all()):
         keep = alive  # nothing is left to compare it with
     splits = overloaded(recipe, state, alive, order)
     return Decision(drop, keep, splits, events)
@@ -95,33 +98,34 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     """Whether the members of model j need it: what they would lose under the best of the others.
 
     None: it is too early to say, or there is nobody to ask. A model must save its members a share of their
-    loss. On trial, it must also account for half of the fall of that loss since the split, or else be
-    certainly better for clients of the group that no model has been trained on since.
+    loss. On trial, it must also account for half of the fall of that loss since the split. A model from an
+    attempt is judged by clients of its group that no model has been trained on since, and must be
+    certainly better for them: every model suits those it has learned by heart.
     """
     watch, t = watch_of(state), state.round
     if not others or t < max(watch.due, TRIAL):
         return None
     since = max(watch.until - 1, int(watch.born[[j, *others]].max()), t - max(window(recipe), TRIAL))
     attempt = bool((watch.given == j).any())
-    member = watch.given == j if attempt else state.identity == j  # an attempt is judged by its groups
+    member = (watch.given == j) & watch.held if attempt else state.identity == j
     member = member & (state.asked > since) & torch.isfinite(watch.losses[:, [j, *others]]).all(1)
-    if not bool(member.any()):
+    if not bool(member.any()) and not attempt:
         return None
     table = watch.losses.double()
     means, before = table[member].mean(0), float(watch.before[j])
     other = min(others, key=lambda i: float(means[i]))
     mine, theirs, on_trial = float(means[j]), float(means[other]), math.isfinite(before)
-    serves = theirs - mine >= GAIN * theirs
-    if on_trial:
-        strangers = table[member & watch.held] if attempt else table[:0]
-        due_to_it = mine < before and theirs - mine >= SHARE * (before - mine)
-        serves &= due_to_it or _certain(strangers[:, other] - strangers[:, j])
+    serves = theirs - mine >= (CLEAR_GAIN if attempt else GAIN) * theirs
+    if attempt:
+        serves &= _certain(table[member, other] - table[member, j])
+    elif on_trial:
+        serves &= mine < before and theirs - mine >= SHARE * (before - mine)
     return {
         "cluster": j,
         "other": other,
         "clients": int(member.sum()),
-        "loss": mine,
-        "loss_under_other": theirs,
+        "loss": mine if math.isfinite(mine) else None,
+        "loss_under_other": theirs if math.isfinite(theirs) else None,
         "loss_before": before if on_trial else None,
         "serves": serves,
     }
@@ -130,7 +134,7 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
 def _certain(saved: Tensor) -> bool:
     """Whether what clients save is above zero beyond doubt."""
     n = len(saved)
-    return n >= STRANGERS and float(saved.mean()) >= SURE * float(saved.std()) / n**0.5
+    return n >= FEWEST and float(saved.mean()) >= (2 + 6 / n) * float(saved.std()) / n**0.5
 
 
 def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor) -> list[Split]:
@@ -160,9 +164,13 @@ def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Ten
 
 
 def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, clear: bool) -> Split:
-    group = torch.full((m,), -1)
-    group[rows] = torch.from_numpy(groups.label)
-    return Split(j, group, places[: len(groups.sizes) - 1], round(groups.separation, 4), clear)
+    group, waits = torch.full((m,), -1), torch.zeros(m, dtype=torch.bool)
+    label = torch.from_numpy(groups.label)
+    group[rows] = label
+    if not clear:
+        for g in range(len(groups.sizes)):
+            waits[rows[label == g][2::3]] = True  # every third
+    return Split(j, group, waits, places[: len(groups.sizes) - 1], round(groups.separation, 4), clear)
 
 
 def _may_attempt(recipe: Recipe, watch: Watch, t: int) -> bool:

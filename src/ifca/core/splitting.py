@@ -37,11 +37,12 @@ def begun(recipe: Recipe, state: ClusterState, split: Split, loss: Tensor) -> Cl
         watch = replace(
             watch,
             given=given,
+            waits=split.waits,
+            tried=state.round,
             held=torch.zeros_like(watch.held),
             until=until,
             due=until + max(TRIAL - GIVEN, window(recipe)),
         )
-        watch = replace(watch, tried=state.round)
     return replace(state, theta=theta, identity=identity, watch=watch)
 
 

@@ -93,6 +93,7 @@ class Watch:
     last: Tensor  # [m] the last round in which each client took part; -1: never
     held: Tensor  # [m] whether its losses are from before it was trained on any model of the attempt below
     given: Tensor  # [m] the model that each client is given for a while after an attempt to split; -1: none
+    waits: Tensor  # [m] who does not take part for that while, to be an honest judge after it
     until: int  # the round from which clients choose again
     due: int  # the round from which models on trial are judged
     tried: int  # the last round in which a split was begun without clear groups; -1: none

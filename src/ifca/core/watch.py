@@ -27,6 +27,7 @@ def begin(m: int, k: int) -> Watch:
         last=torch.full((m,), -1),
         held=torch.zeros(m, dtype=torch.bool),
         given=torch.full((m,), -1),
+        waits=torch.zeros(m, dtype=torch.bool),
         until=0,
         due=0,
         tried=-1,
@@ -41,6 +42,14 @@ def window(recipe: Recipe) -> int:
 def check_is_due(t: int) -> bool:
     """In every one of the first rounds, later in every fifth."""
     return t < 2 * TRIAL or t % TRIAL == 0
+
+
+def without_judges(state: ClusterState, who: Tensor) -> Tensor:
+    """The participants of a round; while a split is tried, some clients of its groups wait."""
+    if state.watch is None or state.round >= state.watch.until:
+        return who
+    trains = who[~state.watch.waits[who]]
+    return trains if len(trains) else who
 
 
 def remember(

@@ -36,7 +36,7 @@ def repaired_state(
     )
     wire = Wire.of(state.theta, job.shared)
     for split in decision.splits:
-        members = replies.identity == split.cluster
+        members = (replies.identity == split.cluster) & ~split.waits[who]
         group = split.group[who].clamp(min=0)
         if len(set(group[members].tolist())) <= len(split.places):
             continue  # a group without a participant in this round cannot train its copy

@@ -17,7 +17,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, live_models
-from ifca.core.watch import check_is_due
+from ifca.core.watch import check_is_due, without_judges
 from ifca.data import Clients
 from ifca.engines.base import Engine, Replies
 from ifca.engines.evaluate import evaluate
@@ -37,7 +37,7 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
     while state.round < job.recipe.rounds:
         began = time.perf_counter()
         t = state.round
-        who = participants(job.recipe, t, job.federation.train.keys)  # M_t
+        who = without_judges(state, participants(job.recipe, t, job.federation.train.keys))  # M_t
         known = known_identity(job.recipe, state, who)
         replies = train_live(
             engine, state.theta, who, known, t, sketch if _sketch_is_due(job.recipe, t) else None

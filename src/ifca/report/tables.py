@@ -88,8 +88,11 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
         return f"{j} split into {into}" + ("" if event["clear"] else ", to try"), far
     if kind == "dead":
         return f"{j} given up", "no client chose it"
-    loss = f"loss of its {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
-    loss += f"{event['loss_under_other']:.3f}"
+    if event["loss"] is None:
+        loss = "nobody to judge it"
+    else:
+        loss = f"loss of {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
+        loss += f"{event['loss_under_other']:.3f}"
     what = {"kept": "kept", "undone": "given up again", "twins": f"merged into {event['other']}"}
     return f"{j} {what[kind]}", loss
 
