@@ -84,11 +84,34 @@ class TestJudging:
 
     @pytest.mark.parametrize(("before", "serves"), [(2.5, True), (4.5, False), (0.9, False)])
     def test_on_trial_it_must_account_for_half_of_the_fall(self, before: float, serves: bool) -> None:
-        """Loss 1 with the model, 2 without it: half of a fall from 2.5, less than half of one from 4.5."""
-        state = watched([0, 1], [[1.0, 2.0], [2.0, 1.0]], before=torch.tensor([before, torch.nan]))
+        """Loss 1.2 with the model, 2 without it: half of a fall from 2.5, less than half of one from 4.5."""
+        state = watched([0, 1], [[1.2, 2.0], [2.0, 1.0]], before=torch.tensor([before, torch.nan]))
         verdict = judge(self.recipe, state, 0, [1])
         assert verdict is not None
         assert verdict["serves"] is serves
+
+    def test_a_model_that_halves_the_loss_is_kept_however_fast_everybody_learns(self) -> None:
+        state = watched([0, 1], [[0.01, 1.1], [2.0, 1.0]], before=torch.tensor([2.5, torch.nan]))
+        verdict = judge(self.recipe, state, 0, [1])
+        assert verdict is not None
+        assert verdict["serves"] is True
+
+    def test_an_attempt_is_judged_by_those_who_waited(self) -> None:
+        """Clients 0 to 2 have been trained on and save much; 3 to 5 waited and save nothing for certain."""
+        losses = [[0.1, 1.0]] * 3 + [[1.0, 1.2], [1.0, 0.9], [1.0, 1.1]]
+        watch: dict[str, Any] = {
+            "given": torch.zeros(6, dtype=torch.long),
+            "before": torch.tensor([2.0, 2.0]),
+        }
+        held = torch.tensor([False] * 3 + [True] * 3)
+        undone = judge(self.recipe, watched([0] * 6, losses, held=held, **watch), 0, [1])
+        assert undone is not None
+        assert undone["clients"] == 3
+        assert undone["serves"] is False
+        losses[3:] = [[1.0, 1.5], [1.0, 1.6], [1.0, 1.4]]
+        kept = judge(self.recipe, watched([0] * 6, losses, held=held, **watch), 0, [1])
+        assert kept is not None
+        assert kept["serves"] is True
 
     def test_too_early_or_alone(self) -> None:
         state = watched([0, 1], [[1.0, 2.0], [2.0, 1.0]], due=10)
@@ -109,7 +132,9 @@ class TestJudging:
         sides = torch.cat([torch.full((6, 128), -1.0), torch.full((6, 128), 1.0)])
         noise = torch.randn(12, 128, generator=torch.Generator().manual_seed(0)) / 10
         watch = replace(state.watch, sketch=sides + noise, seen=torch.full((12,), 9))
-        (split,) = overloaded(self.recipe, replace(state, watch=watch), [0], torch.arange(12))
+        (split,) = overloaded(
+            self.recipe, replace(state, watch=watch), [0], torch.arange(12), torch.arange(12)
+        )
         assert (split.cluster, split.places, split.clear) == (0, [1], True)
         loss = torch.tensor([1.0] * 6 + [3.0] * 6)
         after = begun(self.recipe, replace(state, watch=watch), split, loss)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ifca.core.groups import Groups, cut, find_groups
+from ifca.core.groups import Groups, clear, cut, find_groups
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState, Watch, live_models
 from ifca.core.watch import TRIAL, watch_of, window
@@ -78,7 +78,7 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
             events.append({"event": "kept", **verdict})
     if len(alive) == 1 and bool(torch.isfinite(watch.before[alive]).all()):
         keep = alive  # nothing is left to compare it with
-    splits = overloaded(recipe, state, alive, order)
+    splits = overloaded(recipe, state, alive, order, who)
     return Decision(drop, keep, splits, events)
 
 
@@ -98,9 +98,9 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     """Whether the members of model j need it: what they would lose under the best of the others.
 
     None: it is too early to say, or there is nobody to ask. A model must save its members a share of their
-    loss. On trial, it must also account for half of the fall of that loss since the split. A model from an
-    attempt is judged by clients of its group that no model has been trained on since, and must be
-    certainly better for them: every model suits those it has learned by heart.
+    loss. On trial, it must also account for half of the fall of that loss since the split, or halve it by
+    itself. A model from an attempt is judged by clients of its group that no model has been trained on
+    since, and must be certainly better for them: every model suits those it has learned by heart.
     """
     watch, t = watch_of(state), state.round
     if not others or t < max(watch.due, TRIAL):
@@ -119,7 +119,8 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     if attempt:
         serves &= _certain(table[member, other] - table[member, j])
     elif on_trial:
-        serves &= mine < before and theirs - mine >= SHARE * (before - mine)
+        due_to_it = mine < before and theirs - mine >= SHARE * (before - mine)
+        serves &= due_to_it or mine <= SHARE * theirs
     return {
         "cluster": j,
         "other": other,
@@ -137,8 +138,13 @@ def _certain(saved: Tensor) -> bool:
     return n >= FEWEST and float(saved.mean()) >= (2 + 6 / n) * float(saved.std()) / n**0.5
 
 
-def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor) -> list[Split]:
-    """Clusters whose members' updates fall into groups, while there are free places for them."""
+def overloaded(
+    recipe: Recipe, state: ClusterState, alive: list[int], order: Tensor, who: Tensor
+) -> list[Split]:
+    """Clusters whose members' updates fall into groups, while there are free places for them.
+
+    Every group needs a participant of this round: who trains its copy.
+    """
     watch, t = watch_of(state), state.round
     places = torch.nonzero(~live_models(state.theta))[:, 0].tolist()
     splits, attempts = [], []
@@ -148,18 +154,15 @@ def overloaded(recipe: Recipe, state: ClusterState, alive: list[int], order: Ten
         if not places or bool(torch.isfinite(watch.before[j])):  # on trial itself
             continue
         points = watch.sketch[rows].double().numpy()
-        groups = find_groups(points, len(places) + 1)
-        if groups is not None:
+        here, groups = torch.isin(rows, who).numpy(), find_groups(points, len(places) + 1)
+        if groups is not None and groups.has_all(here):
             splits.append(_split(len(order), j, rows, groups, places, clear=True))
             places = places[len(groups.sizes) - 1 :]
-        else:
-            attempts.append((j, rows, cut(points, 2)))
-    if splits or not places or not _may_attempt(recipe, watch, t):
+        elif groups is None and (weak := cut(points, 2)) is not None and weak.has_all(here):
+            attempts.append((j, rows, weak))
+    if splits or not places or not attempts or not _may_attempt(recipe, watch, t):
         return splits
-    possible = [(j, rows, groups) for j, rows, groups in attempts if groups is not None]
-    if not possible:
-        return []
-    j, rows, weak = max(possible, key=lambda attempt: attempt[2].separation)
+    j, rows, weak = max(attempts, key=lambda attempt: attempt[2].separation / clear(min(attempt[2].sizes)))
     return [_split(len(order), j, rows, weak, places, clear=False)]
 
 

@@ -26,6 +26,10 @@ class Groups:
         """Points by group."""
         return [int(n) for n in np.bincount(self.label)]
 
+    def has_all(self, some: NDArray[np.bool_]) -> bool:
+        """Whether every group is among some of the points [p]."""
+        return len(set(self.label[some].tolist())) == len(self.sizes)
+
 
 def find_groups(points: Floats, most: int) -> Groups | None:
     """The partition into as many groups as are clearly apart (at most so many), or None: there is one.
