@@ -88,7 +88,7 @@ def test_own_module_own_clusterer_and_own_loss() -> None:
 def test_fewer_clusters_than_asked_is_a_warning() -> None:
     federation = groups((30,) * 4, clusters=1)
     with pytest.warns(FewerClustersWarning, match="of 4 clusters have clients"):
-        IFCA(k=4, rounds=20).fit(federation)
+        IFCA(algorithm="ifca-plain", k=4, rounds=20).fit(federation)
 
 
 def test_diverged_restarts_are_reported_and_outlived() -> None:

@@ -100,7 +100,8 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     None: it is too early to say, or there is nobody to ask. A model must save its members a share of their
     loss. On trial, it must also account for half of the fall of that loss since the split, or halve it by
     itself. A model from an attempt is judged by clients of its group that no model has been trained on
-    since, and must be certainly better for them: every model suits those it has learned by heart.
+    since, and must be certainly better for them or halve their loss: every model suits those it has
+    learned by heart.
     """
     watch, t = watch_of(state), state.round
     if not others or t < max(watch.due, TRIAL):
@@ -117,10 +118,10 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     mine, theirs, on_trial = float(means[j]), float(means[other]), math.isfinite(before)
     serves = theirs - mine >= (CLEAR_GAIN if attempt else GAIN) * theirs
     if attempt:
-        serves &= _certain(table[member, other] - table[member, j])
+        serves &= mine <= SHARE * theirs or _certain(table[member, other] - table[member, j])
     elif on_trial:
         due_to_it = mine < before and theirs - mine >= SHARE * (before - mine)
-        serves &= due_to_it or mine <= SHARE * theirs
+        serves &= mine <= SHARE * theirs or due_to_it
     return {
         "cluster": j,
         "other": other,
