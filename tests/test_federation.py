@@ -48,14 +48,18 @@ def ifca(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT)
 
 
+def clusters(run: Path) -> list[tuple[str, str, str]]:
+    """Each client's cluster and accuracy, by name: who joins first is listed first."""
+    with (run / "clients.csv").open() as table:
+        return sorted((row["id"], row["cluster"], row["test_accuracy"]) for row in csv.DictReader(table))
+
+
 def assert_same_result(mine: Path, other: Path) -> None:
     """Models to 1e-6 and the clients' clusters."""
     ours, theirs = load_tensors(mine / "models.safetensors")[0], load_tensors(other / "models.safetensors")[0]
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-6, atol=1e-6)
-    with (mine / "clients.csv").open() as a, (other / "clients.csv").open() as b:
-        rows = [(row["id"], row["cluster"], row["test_accuracy"]) for row in csv.DictReader(a)]
-        assert rows == [(row["id"], row["cluster"], row["test_accuracy"]) for row in csv.DictReader(b)]
+    assert clusters(mine) == clusters(other)
 
 
 @pytest.mark.xdist_group("processes")
