@@ -18,7 +18,7 @@ from ifca.engines.base import Engine
 from ifca.engines.fit import start
 from ifca.models import mlp
 from tests.conftest import groups, make_job
-from tests.test_contract import ALGORITHMS, recipe_of, same_bits
+from tests.test_contract import ALGORITHMS, assert_same, recipe_of, same_bits
 
 pytest.importorskip("flwr")
 
@@ -61,16 +61,8 @@ def flower(desk: Desk, algorithm: str, job: Job) -> FlowerEngine:
     return FlowerEngine(desk, job, alone=job.recipe.algorithm != algorithm)
 
 
-def assert_equal(a: Fitted, b: Fitted, tolerance: float = 1e-6) -> None:
-    assert a.labels.tolist() == b.labels.tolist()
-    for name, value in a.state.theta.items():
-        torch.testing.assert_close(value, b.state.theta[name], rtol=tolerance, atol=tolerance, equal_nan=True)
-    for mine, other in zip(a.history, b.history, strict=True):
-        assert mine["identity"] == other["identity"]
-        assert mine["sent_all_models_to"] == other["sent_all_models_to"]
-        assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=tolerance)
-        assert mine["test_accuracy"] == other["test_accuracy"]
-    torch.testing.assert_close(a.train.loss, b.train.loss, rtol=tolerance, atol=tolerance, equal_nan=True)
+def assert_equal(a: Fitted, b: Fitted) -> None:
+    assert_same(a, b, 1e-6, counted=False)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -26,8 +26,8 @@ Event = dict[str, Any]
 FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
-CLEAR_GAIN = 0.05  # the same, for a model from an attempt
-FEWEST = 3  # clients that can judge an attempt
+ATTEMPT_GAIN = 0.05  # the same, for a model from an attempt
+JUDGES = 3  # clients that can judge an attempt at least
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     means, before = table[member].mean(0), float(watch.before[j])
     other = min(others, key=lambda i: float(means[i]))
     mine, theirs, on_trial = float(means[j]), float(means[other]), math.isfinite(before)
-    serves = theirs - mine >= (CLEAR_GAIN if attempt else GAIN) * theirs
+    serves = theirs - mine >= (ATTEMPT_GAIN if attempt else GAIN) * theirs
     if attempt:
         serves &= mine <= SHARE * theirs or _certain(table[member, other] - table[member, j])
     elif on_trial:
@@ -136,7 +136,7 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
 def _certain(saved: Tensor) -> bool:
     """Whether what clients save is above zero beyond doubt."""
     n = len(saved)
-    return n >= FEWEST and float(saved.mean()) >= (2 + 6 / n) * float(saved.std()) / n**0.5
+    return n >= JUDGES and float(saved.mean()) >= (2 + 6 / n) * float(saved.std()) / n**0.5
 
 
 def overloaded(

@@ -14,17 +14,12 @@ STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True, config=STRICT)
-class RotatedMnistData:
-    """The paper's Rotated MNIST."""
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RotatedData:
+    """What the two rotated sets of images have in common: how they are dealt."""
 
-    name: Literal["rotated-mnist"]
     folder: str | None = None
-    """Folder that holds mnist/ or its four files; none: IFCA_DATA, then the user's cache."""
-    samples: Positive = 200
-    """n, images per client."""
-    angles: tuple[int, ...] = (0, 90, 180, 270)
-    """Degrees, one cluster each; the same angle several times: no clusters."""
+    """Folder that holds the set's own folder or its files; none: IFCA_DATA, then the user's cache."""
     shares: tuple[float, ...] | None = None
     """Each angle's share of the clients; none: equal."""
     clients: Positive | None = None
@@ -32,36 +27,35 @@ class RotatedMnistData:
     test_clients: Positive | None = None
     """Test clients in all; none: as many as the images allow."""
     verify: bool = True
-    """Refuse files that are not MNIST's; without it Fashion-MNIST and the like will do."""
+    """Refuse files that are not the public set's; without it Fashion-MNIST and the like will do."""
     seed: int | None = None
     """Seed of the deal; none: the run's seed."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RotatedMnistData(RotatedData):
+    """The paper's Rotated MNIST."""
+
+    name: Literal["rotated-mnist"]
+    samples: Positive = 200
+    """n, images per client."""
+    angles: tuple[int, ...] = (0, 90, 180, 270)
+    """Degrees, one cluster each; the same angle several times: no clusters."""
 
     def federation(self, seed: int) -> Federation:
         """Read and deal."""
         return rotated_mnist(**_arguments(self, seed))
 
 
-@dataclass(frozen=True, config=STRICT)
-class RotatedCifarData:
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class RotatedCifarData(RotatedData):
     """The paper's Rotated CIFAR."""
 
     name: Literal["rotated-cifar"]
-    folder: str | None = None
-    """Folder that holds cifar10/ or the batches, binary or python; none: IFCA_DATA, then the cache."""
     samples: Positive = 500
     """n, images per client."""
     angles: tuple[int, ...] = (0, 180)
     """Degrees, one cluster each; the same angle several times: no clusters."""
-    shares: tuple[float, ...] | None = None
-    """Each angle's share of the clients; none: equal."""
-    clients: Positive | None = None
-    """m, in all; none: as many as the images allow."""
-    test_clients: Positive | None = None
-    """Test clients in all; none: as many as the images allow."""
-    verify: bool = True
-    """Refuse files that are not CIFAR-10's."""
-    seed: int | None = None
-    """Seed of the deal; none: the run's seed."""
 
     def federation(self, seed: int) -> Federation:
         """Read and deal."""
