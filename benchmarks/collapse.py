@@ -35,6 +35,7 @@ from ifca.data import (
 )
 from ifca.engines import Fitted, Job, fit
 from ifca.engines.job import choose_device
+from ifca.engines.memory import default_budget
 from ifca.engines.precision import Precision
 from ifca.models.networks import cifar_cnn, femnist_cnn, linear, mlp
 
@@ -140,14 +141,17 @@ TESTS = {
 }
 
 
-def run(name: str, algorithm: str, seed: int, device: str, rounds: int | None = None) -> dict[str, Any]:
-    """One run, as a line."""
+def run(
+    name: str, algorithm: str, seed: int, device: str, rounds: int | None = None, workers: int = 1
+) -> dict[str, Any]:
+    """One run, as a line. workers: so many share the device's memory."""
     began, test = time.perf_counter(), TESTS[name]
     job = test.job(seed)
     on = choose_device(device)
     precision: Precision = test.precision if on.type == "cuda" else "float32"
     recipe = replace(job.recipe, algorithm=algorithm, rounds=rounds or job.recipe.rounds)  # type: ignore[arg-type]
-    fitted = fit(replace(job, recipe=recipe, device=on, precision=precision))
+    budget = default_budget(on) // workers
+    fitted = fit(replace(job, recipe=recipe, device=on, precision=precision, budget=budget))
     verdict = {} if algorithm == "global" else test.verdict(fitted)
     tested = fitted.test
     events = [{"round": h["round"], **e} for h in fitted.history for e in h.get("events", [])]
@@ -171,7 +175,7 @@ def run(name: str, algorithm: str, seed: int, device: str, rounds: int | None = 
     }
 
 
-def run_one(one: tuple[str, str, int, str, int | None]) -> dict[str, Any]:
+def run_one(one: tuple[str, str, int, str, int | None, int]) -> dict[str, Any]:
     """The same, for a pool of processes."""
     return run(*one)
 
@@ -252,7 +256,8 @@ def main() -> None:
     low, high = (int(part) for part in (given.seeds or f"0:{test.seeds}").split(":"))
     algorithms = given.algorithms.split(",") if given.algorithms else list(test.algorithms)
     done = {(r["test"], r["algorithm"], r["seed"]) for r in read(given.out)}
-    todo = [(given.test, a, s, given.device, given.rounds) for s in range(low, high) for a in algorithms]
+    how = given.device, given.rounds, given.workers
+    todo = [(given.test, a, s, *how) for s in range(low, high) for a in algorithms]
     todo = [one for one in todo if one[:3] not in done]
     if given.workers > 1:
         os.environ["OMP_NUM_THREADS"] = "1"

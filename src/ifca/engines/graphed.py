@@ -42,22 +42,26 @@ class GraphedSteps:
     def __call__(
         self, theta: Params, data: Data, steps: Tensor, draws: Tensor | None, gamma: float
     ) -> Params:
-        """theta: [c, ...] each client's start; steps, draws: [c, steps, batch], rows of each step."""
-        shape = (len(data.x), tuple(data.x.shape[2:]), steps.shape[2])
+        """theta: [c, ...] each client's start; steps, draws: [c, steps, batch], rows of each step.
+
+        A step captured for more clients serves fewer: the others have no rows.
+        """
+        c, shape = len(data.x), (tuple(data.x.shape[2:]), steps.shape[2])
         plan = [steps] if draws is None else [steps, draws]
-        if shape not in self._captured:
+        if shape not in self._captured or len(self._captured[shape][2].x) < c:
             self._captured = {shape: self._capture(theta, data, gamma, [part[:, 0] for part in plan])}
         graph, held, samples, (size, *now) = self._captured[shape]
         for name, value in theta.items():
-            held[name].copy_(value)
+            held[name][:c].copy_(value)
         for mine, given in zip(samples, data, strict=True):
-            mine[:, : given.shape[1]].copy_(given)
+            mine[:c, : given.shape[1]].copy_(given)
         size.fill_(gamma)
+        now[0][c:] = -1
         for q in range(steps.shape[1]):
             for mine, given in zip(now, plan, strict=True):
-                mine.copy_(given[:, q])
+                mine[:c].copy_(given[:, q])
             graph.replay()
-        return {name: value.clone() for name, value in held.items()}
+        return {name: value[:c].clone() for name, value in held.items()}
 
     def _capture(
         self, theta: Params, data: Data, gamma: float, plan: list[Tensor]

@@ -83,13 +83,12 @@ def _saved_bytes(task: Task, theta: Params, data: Data) -> int:
     """Bytes that one sample leaves behind in a forward pass: what autograd would save for backward."""
     saved: dict[int, int] = {}
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
+    def pack(tensor: torch.Tensor) -> None:  # kept tensors would be kept for good: they hold what saved them
         saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
 
     parameters = {name: value.detach().requires_grad_() for name, value in theta.items()}
     model = sum(value.numel() * value.element_size() for value in theta.values())
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda nothing: nothing):
         task.loss(task.output(parameters, data.x[:1]), data.y[:1]).sum()
     return max(4, sum(saved.values()) - model)
 
