@@ -108,7 +108,7 @@ def cifar(seed: int) -> Job:
 def writers(seed: int) -> Job:
     """LEAF FEMNIST, 395-writer subset: 359 writers, all layers shared but the last; 10 writers a round."""
     recipe = Recipe(k=3, rounds=1200, local_epochs=1, batch_size=10, step_size=0.03, participation=10 / 359)
-    recipe = replace(recipe, shared=("conv1", "conv2", "fc1"), evaluate_every=0, seed=seed)
+    recipe = replace(recipe, shared=("conv1", "conv2", "fc1"), step_decay=0.998, evaluate_every=0, seed=seed)
     return Job(femnist(), recipe, femnist_cnn)
 
 
