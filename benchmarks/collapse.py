@@ -27,17 +27,14 @@ from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.recipe import Recipe
 from ifca.data import (
     Federation,
-    femnist,
     mixture_of_regressions,
-    rotated_cifar,
-    rotated_digits,
-    rotated_mnist,
 )
 from ifca.engines import Fitted, Job, fit
 from ifca.engines.job import choose_device
 from ifca.engines.memory import default_budget
 from ifca.engines.precision import Precision
-from ifca.models.networks import cifar_cnn, femnist_cnn, linear, mlp
+from ifca.experiments.paper import jobs
+from ifca.models.networks import linear
 
 Verdict = Callable[[Fitted], dict[str, Any]]
 
@@ -84,38 +81,13 @@ def regressions(seed: int) -> tuple[Federation, torch.Tensor]:
 
 
 def mnist(samples: int, k: int = 4, **options: Any) -> Callable[[int], Job]:
-    """The paper's recipe for Rotated MNIST."""
-
-    @lru_cache(1)  # both algorithms of a seed
-    def data(seed: int) -> Federation:
-        return rotated_mnist(samples=samples, seed=seed, **options)
-
-    def job(seed: int) -> Job:
-        recipe = Recipe(k=k, rounds=35, local_steps=10, step_size=0.1, evaluate_every=0, seed=seed)
-        return Job(data(seed), recipe, lambda: mlp(784, 10, (200,)))
-
-    return job
+    """The paper's recipe for Rotated MNIST, 35 rounds."""
+    return lambda seed: jobs.mnist(samples, seed, k, rounds=35, **options)
 
 
 def cifar(seed: int) -> Job:
     """The paper's recipe for Rotated CIFAR, 25 rounds."""
-    recipe = Recipe(k=2, rounds=25, local_epochs=5, batch_size=50, step_size=0.25, step_decay=0.99)
-    recipe = replace(recipe, l2=0.004, l2_layers=("fc1", "fc2"), participation=0.1, augment=True)
-    recipe = replace(recipe, evaluate_every=0, seed=seed)
-    return Job(rotated_cifar(seed=seed), recipe, cifar_cnn)
-
-
-def writers(seed: int) -> Job:
-    """LEAF FEMNIST, 395-writer subset: 359 writers, all layers shared but the last; 10 writers a round."""
-    recipe = Recipe(k=3, rounds=1200, local_epochs=1, batch_size=10, step_size=0.03, participation=10 / 359)
-    recipe = replace(recipe, shared=("conv1", "conv2", "fc1"), step_decay=0.998, evaluate_every=0, seed=seed)
-    return Job(femnist(), recipe, femnist_cnn)
-
-
-def digits(seed: int) -> Job:
-    """The default job."""
-    recipe = Recipe(k=4, rounds=60, local_steps=10, step_size=0.1, evaluate_every=0, seed=seed)
-    return Job(rotated_digits(seed=seed), recipe, lambda: mlp(64, 10, (100,)))
+    return jobs.cifar(seed, rounds=25)
 
 
 def synthetic(seed: int) -> Job:
@@ -130,9 +102,9 @@ TESTS = {
     "mnist-2400": Test("Rotated MNIST, k=4, (2400,100), round 35", mnist(100), pure, 40),
     "mnist-4800": Test("Rotated MNIST, k=4, (4800,50), round 35", mnist(50), pure, 40),
     "cifar": Test("Rotated CIFAR, k=2, 10% participation, round 25", cifar, pure, 24, precision="bfloat16"),
-    "digits": Test("Rotated Digits, k=4, round 60", digits, pure, 100),
+    "digits": Test("Rotated Digits, k=4, round 60", jobs.digits, pure, 100),
     "femnist": Test(
-        "LEAF FEMNIST, 395-writer subset, weight sharing, k=3", writers, accurate, 5, ALL, "tf32"
+        "LEAF FEMNIST, 395-writer subset, weight sharing, k=3", jobs.writers, accurate, 5, ALL, "tf32"
     ),
     "synthetic": Test("synthetic k=4, panel (b), sigma 0.1, R 0.5, one start and step", synthetic, close, 40),
     "k-6": Test("k=6 asked where 4 are true, Rotated MNIST (1200,200)", mnist(200, 6), pure, 20),

@@ -73,7 +73,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         recheck_every: int = 10,
         resample: bool = False,
         restarts: int = 1,
-        initial: Literal["random", "bernoulli"] = "random",
+        initial: Literal["random", "bernoulli", "balanced"] = "random",
         erm_rounds: int = 10,
         erm_step_size: float | None = None,
         evaluate_every: int = 1,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from ifca.core.errors import InvalidInput
 from ifca.core.random import generator
@@ -15,9 +16,11 @@ Draw = Callable[[torch.Generator], Params]
 """One random model, from a generator and nothing else."""
 
 
-def random_models(draw: Draw, k: int, seed: int, restart: int, shared: frozenset[str]) -> Params:
-    """As many independent draws as clusters; shared coordinates are those of the first."""
-    models = [draw(generator(seed, "initial", restart, j)) for j in range(k)]
+def random_models(
+    draw: Draw, k: int, seed: int, restart: int, shared: frozenset[str], redraw: int = 0
+) -> Params:
+    """As many independent draws as clusters; shared coordinates are the first's. redraw: which such draw."""
+    models = [draw(generator(seed, "initial", restart, redraw * k + j)) for j in range(k)]
     theta = {name: torch.stack([model[name] for model in models]) for name in models[0]}
     return with_shared(theta, shared)
 
@@ -51,6 +54,11 @@ def warm_start(given: Params, theta: Params, shared: frozenset[str]) -> Params:
 def with_shared(theta: Params, shared: frozenset[str]) -> Params:
     """Shared coordinates of all models set to those of the first."""
     return {n: v[:1].expand_as(v).clone() if n in shared else v for n, v in theta.items()}
+
+
+def is_balanced(identity: Tensor, k: int, share: float = 0.35) -> bool:
+    """Whether each of the k models is chosen by at least this share of the clients (D9)."""
+    return int(torch.bincount(identity, minlength=k).min()) >= share * len(identity)
 
 
 def assert_distinct(theta: Params) -> None:

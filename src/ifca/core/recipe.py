@@ -55,8 +55,9 @@ class Recipe:
     """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
     restarts: int = 1
     """Number of initialisations; the one with the lowest training loss of the clients is kept."""
-    initial: Literal["random", "bernoulli"] = "random"
-    """Draw of the k initial models: the model's own initialisation, or Bernoulli(0.5) per coordinate."""
+    initial: Literal["random", "bernoulli", "balanced"] = "random"
+    """Draw of the k initial models: the model's own initialisation; Bernoulli(0.5) per coordinate; balanced
+    (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
     erm_step_size: float | None = None

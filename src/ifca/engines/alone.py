@@ -8,6 +8,7 @@ client's first layer is formed unless that is cheaper. Memory is a chunk of clie
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -22,12 +23,16 @@ from ifca.engines.fit import initial_models
 from ifca.engines.gram import Scratch, local_steps, make_signal
 from ifca.engines.job import Job
 
+GPU_ROWS = 2**17  # samples of a chunk on a GPU
+KEPT = 8  # lists of test clients whose samples are kept: a rotation's, tested by many
+
 
 def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], restart: int = 0) -> Scores:
     """Train all local models for the job's rounds; client i's is tested on the test clients pairs[i].
 
     Returns [m, 1]: mean loss over the tested samples, and the number of right predictions.
     """
+    job = job.placed()
     first, recipe, clients = job.task.first, job.recipe, job.federation.train
     if recipe.algorithm != "local" or recipe.option != "model" or not applies(job.task, recipe):
         raise InvalidInput(
@@ -39,7 +44,8 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     signal = make_signal(job.task, first, scratch)
     grams = Grams(clients, bias=first.bias is not None, budget=0)
     loss, correct = torch.empty(len(clients), 1), torch.empty(len(clients), 1)
-    size = max(1, CACHE_ROWS // int(clients.sizes.max()))
+    size = max(1, (CACHE_ROWS if like.device.type == "cpu" else GPU_ROWS) // int(clients.sizes.max()))
+    together = lru_cache(KEPT)(lambda places: _together(tests, places, like))
     with torch.no_grad():
         for begin in range(0, len(clients), size):
             who = torch.arange(begin, min(begin + size, len(clients)))
@@ -62,7 +68,7 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
                 present = int(clients.sizes[begin + i])
                 one = Chunk(data.x[i, :present], data.y[i], data.weight[i], data.scale)
                 loss[begin + i], correct[begin + i] = _test(
-                    job, start, mine, one, learned[i, :present], tests, pairs[begin + i]
+                    job, start, mine, one, learned[i, :present], *together(tuple(pairs[begin + i]))
                 )
     return Scores(loss, correct)
 
@@ -75,26 +81,27 @@ def _first_layer(job: Job, start: Params, x: Tensor, scale: float) -> Tensor:
 
 
 def _test(
-    job: Job, start: Params, rest: Params, own: Chunk, learned: Tensor, tests: Clients, places: Sequence[int]
+    job: Job, start: Params, rest: Params, own: Chunk, learned: Tensor, x: Tensor, y: Tensor
 ) -> tuple[float, float]:
-    """Loss and right predictions of one client's model; own.x [n, d], learned [n, h]."""
+    """Loss and right predictions of one client's model on x, y; own.x [n, d], learned [n, h]."""
     first, task = job.task.first, job.task
     assert first is not None
-    weight, total, right, seen = start[first.weight][0], 0.0, 0.0, 0
-    rows = sum(int(tests.sizes[p]) for p in places)
+    weight, rows = start[first.weight][0], len(x)
     (n, d), h = own.x.shape, weight.shape[0]
     apart = rows * n * (d + h) < d * h * (rows + n)  # cheaper than forming the first layer
     formed = weight if apart else weight - learned.t() @ own.x * own.scale
-    for place in places:
-        given = tests.one(place, weight.device, weight.dtype)
-        x = given.x.flatten(1)
-        z = x @ formed.t()
-        if apart:
-            z = z - (x @ own.x.t() * own.scale) @ learned
-        if first.bias is not None:
-            z = z + start[first.bias][0] - learned.sum(0)
-        output = first.rest(rest, z)
-        total += float(task.loss(output, given.y).double().sum())
-        right += float("nan") if task.correct is None else float(task.correct(output, given.y).sum())
-        seen += len(x)
-    return total / max(1, seen), right
+    z = x @ formed.t()
+    if apart:
+        z = z - (x @ own.x.t() * own.scale) @ learned
+    if first.bias is not None:
+        z = z + start[first.bias][0] - learned.sum(0)
+    output = first.rest(rest, z)
+    total = float(task.loss(output, y).double().sum())
+    right = float("nan") if task.correct is None else float(task.correct(output, y).sum())
+    return total / max(1, rows), right
+
+
+def _together(tests: Clients, places: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
+    """The samples of some test clients, one after the other: x [rows, d] and y."""
+    parts = [tests.one(place, like.device, like.dtype) for place in places]
+    return torch.cat([part.x.flatten(1) for part in parts]), torch.cat([part.y for part in parts])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ifca.core.baselines import given_identity
-from ifca.core.errors import Diverged
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.identity import identity
-from ifca.core.initial import assert_distinct, random_models, warm_start
+from ifca.core.initial import assert_distinct, is_balanced, random_models, warm_start
 from ifca.core.ledger import Wire
 from ifca.core.oneshot import cluster_models
+from ifca.core.sampling import participants
 from ifca.core.types import ClusterState, Params, free, model_count
 from ifca.core.watch import begin
 from ifca.data import Clients
@@ -23,6 +24,8 @@ from ifca.engines.job import Job
 from ifca.engines.live import score_live
 from ifca.engines.precision import products
 from ifca.engines.rounds import OnRound, Record, check_finite, train
+
+REDRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def fit(
     job = job.placed()
     engine = job.make_engine()
     with products(job.precision):
-        first = resume or start(job, restart)
+        first = resume or balanced(job, engine, start(job, restart), restart)
     preparation = 0.0 if resume else time.perf_counter() - began
 
     def told(state: ClusterState, record: Record) -> None:
@@ -104,10 +107,25 @@ def start(job: Job, restart: int = 0) -> ClusterState:
     )
 
 
-def initial_models(job: Job, restart: int) -> Params:
+def balanced(job: Job, engine: Engine, first: ClusterState, restart: int) -> ClusterState:
+    """Where the recipe asks for it: k models drawn again until the first round's clients share them (D9)."""
+    recipe = job.recipe
+    if recipe.initial != "balanced" or recipe.algorithm != "ifca-plain" or job.warm_start is not None:
+        return first
+    if job.engine == "flower":
+        raise InvalidInput('initial = "balanced" is for simulations: no real federation is asked 1000 times')
+    who = job.federation.train.subset(participants(recipe, 0, job.federation.train.keys).tolist())
+    for redraw in range(REDRAWS):
+        theta = initial_models(job, restart, redraw)
+        if is_balanced(identity(engine.score(theta, who).loss), job.models):
+            return replace(first, theta=theta)
+    raise InvalidInput(f'initial = "balanced": none of {REDRAWS} draws of {job.models} models is')
+
+
+def initial_models(job: Job, restart: int, redraw: int = 0) -> Params:
     """As many different models as there are clusters; one for local models, which all begin alike."""
     draws = 1 if job.recipe.algorithm == "local" else job.models
-    theta = random_models(job.draw, draws, job.recipe.seed, restart, job.shared)
+    theta = random_models(job.draw, draws, job.recipe.seed, restart, job.shared, redraw)
     if job.warm_start is not None:
         theta = warm_start(job.warm_start, theta, job.shared)
     assert_distinct(theta)

@@ -1,0 +1,23 @@
+"""The experiments by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ifca.core.errors import InvalidInput
+from ifca.experiments.paper.frame import Experiment
+
+MODULES = {
+    "rotated-mnist": "mnist",
+    "rotated-cifar": "cifar",
+    "femnist": "femnist",
+}
+"""Name -> module of this package, which holds it as EXPERIMENTS[name]; imported when it is asked for."""
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name."""
+    if name not in MODULES:
+        raise InvalidInput(f"unknown experiment {name} (known: {', '.join(MODULES)})")
+    found: Experiment = import_module(f"ifca.experiments.paper.{MODULES[name]}").EXPERIMENTS[name]
+    return found

@@ -1,0 +1,101 @@
+"""Units to lines: what is not done yet, one after the other or in several processes on one device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ifca.core.errors import Diverged, InvalidInput
+from ifca.engines.job import choose_device
+from ifca.experiments.paper.catalogue import experiment
+from ifca.experiments.paper.frame import Line, Unit
+from ifca.experiments.paper.lines import append, key, read_lines
+
+OnLine = Callable[[Line, int, int], None]
+"""Told each line, how many units are done, and of how many."""
+
+
+def execute(
+    units: list[Unit], folder: Path, *, device: str = "auto", workers: int = 1, on_line: OnLine | None = None
+) -> int:
+    """Run what has no line yet; returns how many units that were."""
+    choose_device(device)  # refuse before anything is begun
+    if workers < 1:
+        raise InvalidInput(f"workers must be at least 1, got {workers}")
+    if not units:
+        return 0
+    done = {key(line) for line in read_lines(folder, units[0].quick)}
+    todo = [unit for unit in units if unit.key not in done]
+    commit = commit_of(Path(__file__).parent)
+    for count, line in enumerate(_lines(todo, device, workers), 1):
+        line["commit"] = commit
+        append(folder, line)
+        if on_line is not None:
+            on_line(line, len(units) - len(todo) + count, len(units))
+    return len(todo)
+
+
+def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
+    if workers == 1 or len(todo) < 2:
+        yield from (run_unit((unit, device)) for unit in todo)
+        return
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with get_context("spawn").Pool(min(workers, len(todo))) as pool:
+        yield from pool.imap_unordered(run_unit, [(unit, device) for unit in todo])
+
+
+def run_unit(given: tuple[Unit, str]) -> Line:
+    """One unit as a line; a training that diverges is a result too."""
+    unit, name = given
+    device, began = choose_device(name), time.perf_counter()
+    try:
+        found = experiment(unit.experiment).run(unit, device)
+    except Diverged as reason:
+        found = {"diverged": str(reason)}
+    line: Line = {"setting": unit.setting, "algorithm": unit.algorithm, "seed": unit.seed}
+    if unit.quick:
+        line["quick"] = True
+    seconds = round(time.perf_counter() - began, 2)
+    return {**line, **found, "seconds": seconds, "device": device_name(device), "versions": versions()}
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's kind."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers."""
+    from ifca import __version__
+
+    return {
+        "ifca": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def commit_of(folder: Path) -> str | None:
+    """The commit of the checkout that runs; IFCA_COMMIT where there is only a copy of it."""
+    if given := os.environ.get("IFCA_COMMIT"):
+        return given
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.strip()

@@ -1,0 +1,92 @@
+"""What an experiment is: settings x algorithms x seeds, each a unit that becomes one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ifca.core.errors import InvalidInput
+
+Line = dict[str, Any]
+"""A finished unit: setting, algorithm, seed and what was measured; a line of runs.jsonl."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One training (or a few that share their data): the smallest part that is never repeated."""
+
+    experiment: str
+    setting: str
+    algorithm: str
+    seed: int
+    quick: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What tells the units of an experiment apart."""
+        return self.setting, self.algorithm, self.seed
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment: its algorithms by setting, and its number of seeds."""
+
+    algorithms: Mapping[str, tuple[str, ...]]
+    seeds: int
+
+
+Paper = Mapping[tuple[str, str, str], tuple[float, float | None]]
+"""The paper's numbers: setting, algorithm, metric -> mean, ±."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment of the paper."""
+
+    name: str
+    title: str
+    full: Scale
+    quick: Scale
+    run: Callable[[Unit, torch.device], Line]
+    metrics: tuple[str, ...]  # keys of a line that become rows of the summary, where they are there
+    about: str  # what was done, for the page of results
+    about_quick: str  # what the quick version leaves out
+    paper: Paper = field(default_factory=dict)
+    deviations: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # data sets that must be there ('ifca data get')
+    spread: Callable[[Line], list[Line]] = lambda line: [line]  # a line of several settings as several
+    derived: Callable[[list[Line]], list[Line]] = lambda _lines: []  # rows that are no mean over seeds
+
+    def scale(self, quick: bool) -> Scale:
+        """Full or quick."""
+        return self.quick if quick else self.full
+
+    def units(
+        self,
+        *,
+        quick: bool = False,
+        seeds: range | None = None,
+        algorithms: tuple[str, ...] = (),
+        settings: tuple[str, ...] = (),
+    ) -> list[Unit]:
+        """All units, or those that are chosen; seed by seed, so that a part is a fair part."""
+        scale = self.scale(quick)
+        known = sorted({one for some in scale.algorithms.values() for one in some})
+        _check("setting", settings, list(scale.algorithms))
+        _check("algorithm", algorithms, known)
+        return [
+            Unit(self.name, setting, algorithm, seed, quick)
+            for seed in (range(scale.seeds) if seeds is None else seeds)
+            for setting, some in scale.algorithms.items()
+            for algorithm in some
+            if (not settings or setting in settings) and (not algorithms or algorithm in algorithms)
+        ]
+
+
+def _check(what: str, given: tuple[str, ...], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f"unknown {what} {name} (known: {', '.join(known)})")
