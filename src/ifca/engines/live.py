@@ -19,17 +19,23 @@ def train_live(
     live = live_models(theta)
     if bool(live.all()):
         return engine.train(theta, who, known, t, sketch)
-    places = torch.nonzero(live)[:, 0]
-    number = torch.full_like(live, -1, dtype=torch.long)
-    number[places] = torch.arange(len(places))
-    own = torch.where(known < 0, known, number[known.clamp(min=0)])
-    replies = engine.train(select(theta, places), who, own, t, sketch)
+    models, own, places = live_part(theta, known)
+    replies = engine.train(models, who, own, t, sketch)
     total = zero_sum(theta)
     for name, value in replies.total.total.items():
         total.total[name][places] = value
     total.weight[places] = replies.total.weight
     losses = None if replies.losses is None else _spread(replies.losses, places, len(live))
     return replies._replace(identity=places[replies.identity], losses=losses, total=total)
+
+
+def live_part(theta: Params, known: Tensor) -> tuple[Params, Tensor, Tensor]:
+    """The live models, known identities (-1: not known) in their numbers, and their places among the k."""
+    live = live_models(theta)
+    places = torch.nonzero(live)[:, 0]
+    number = torch.full_like(live, -1, dtype=torch.long)
+    number[places] = torch.arange(len(places))
+    return select(theta, places), torch.where(known < 0, known, number[known.clamp(min=0)]), places
 
 
 def score_live(engine: Engine, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:

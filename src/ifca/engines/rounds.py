@@ -15,7 +15,7 @@ from ifca.core.identity import known_identity
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
-from ifca.core.sketch import make_sketch
+from ifca.core.sketch import Sketch, make_sketch
 from ifca.core.types import ClusterState, live_models
 from ifca.core.watch import check_is_due, without_judges
 from ifca.data import Clients
@@ -33,26 +33,11 @@ OnRound = Callable[[ClusterState, Record], None]
 
 def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
     """Rounds state.round to T - 1; on_round is told the state and the record of each."""
-    sketch = make_sketch(state.theta, job.recipe.seed) if job.recipe.repairs else None
+    sketch = sketch_of(job, state)
     while state.round < job.recipe.rounds:
         began = time.perf_counter()
-        t = state.round
-        who = without_judges(state, participants(job.recipe, t, job.federation.train.keys))  # M_t
-        known = known_identity(job.recipe, state, who)
-        replies = train_live(
-            engine, state.theta, who, known, t, sketch if _sketch_is_due(job.recipe, t) else None
-        )
-        if replies.answered is not None:  # of a real federation some may be missing
-            who, known = who[replies.answered], known[replies.answered]
-        check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
-        before, events = state, None
-        if job.recipe.repairs:
-            state, replies, events = repaired_state(job, engine, state, who, known, replies)
-        else:
-            state = next_state(job, state, who, known, replies)
-        record = describe(job, before, state, who, known, replies)
-        if events is not None:
-            record["events"] = events
+        who, known = taking_part(job, state)
+        state, record = one_round(job, engine, state, who, known, sketch)
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:
@@ -62,6 +47,34 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
+
+
+def sketch_of(job: Job, state: ClusterState) -> Sketch | None:
+    """What updates are looked at by, where collapses are to be seen."""
+    return make_sketch(state.theta, job.recipe.seed) if job.recipe.repairs else None
+
+
+def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
+    """M_t, and the identities of those who are sent their own model only (-1: judges all)."""
+    who = without_judges(state, participants(job.recipe, state.round, job.federation.train.keys))
+    return who, known_identity(job.recipe, state, who)
+
+
+def one_round(
+    job: Job, engine: Engine, state: ClusterState, who: Tensor, known: Tensor, sketch: Sketch | None
+) -> tuple[ClusterState, Record]:
+    """The state after a round, repaired where the recipe says so, and the record of it."""
+    t = state.round
+    drawn = sketch if job.recipe.participation < 1 or check_is_due(t) else None
+    replies = train_live(engine, state.theta, who, known, t, drawn)
+    if replies.answered is not None:  # of a real federation some may be missing
+        who, known = who[replies.answered], known[replies.answered]
+    check_finite(job.recipe, job.federation.train, f"in round {t + 1}", who, replies.loss)
+    if not job.recipe.repairs:
+        after = next_state(job, state, who, known, replies)
+        return after, describe(job, state, after, who, known, replies)
+    after, replies, events = repaired_state(job, engine, state, who, known, replies)
+    return after, {**describe(job, state, after, who, known, replies), "events": events}
 
 
 def describe(
@@ -103,10 +116,6 @@ def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss:
             f"({len(bad)} of {len(who)} clients); try a smaller step_size than {recipe.step_size}, "
             f"or check the scale of the data (largest |x| is {_largest(clients):.3g})"
         )
-
-
-def _sketch_is_due(recipe: Recipe, t: int) -> bool:
-    return recipe.repairs and (recipe.participation < 1 or check_is_due(t))
 
 
 def _largest(clients: Clients) -> float:

@@ -1,8 +1,8 @@
 """IFCA as a Flower Strategy, for those who drive Flower's own loop: hooks translate records and call core.
 
-A round of Algorithm 2 is a round of Flower. The repair of collapses asks clients a second time in a round,
-for which Flower's hooks have no place; that, checkpoints and clients that join are in 'serve' of
-ifca.experiments.federation.
+A round of Algorithm 2 is a round of Flower. Where a cluster is split its members repeat their turn; Flower's
+hooks have no place for that, so these messages go over the grid between two of them. Checkpoints and clients
+that join are in 'serve' of ifca.experiments.federation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from ifca.core.errors import InvalidInput
-from ifca.core.identity import known_identity
-from ifca.core.metrics import cluster_sizes
-from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
 from ifca.engines.evaluate import evaluate
 from ifca.engines.flower.desk import Desk, Terms
@@ -29,30 +25,32 @@ from ifca.engines.flower.mail import Answers, Mail
 from ifca.engines.flower.records import from_record, to_record
 from ifca.engines.flower.roster import Roster, introduce
 from ifca.engines.job import Job
-from ifca.engines.server import next_state
+from ifca.engines.live import live_part
+from ifca.engines.rounds import Record, one_round, sketch_of, taking_part
 
 
 class _Collected(Mail):
-    """Mail that Flower's own loop has sent and collected already."""
+    """Mail that Flower's own loop has sent and collected already; what is asked beyond that is sent."""
 
-    answers = Answers({}, set(), set())
+    collected: dict[int, Message] | None = None  # by node
 
     def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
-        """What came back."""
-        del kind, timeout
-        replies = self.answers.replies
+        """What came back, once."""
+        if self.collected is None:
+            return super().ask(kind, content, timeout)
+        replies, self.collected = self.collected, None
         return Answers(replies, set(), set(content) - set(replies))
 
 
 class IFCAStrategy(Strategy):
-    """Plain IFCA, its options and the global baseline, one hook at a time. state: as start() makes it."""
+    """IFCA, its options and the global baseline, one hook at a time. state: as start() makes it.
+
+    history: a record for each round, as in rounds.jsonl.
+    """
 
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
-        if job.recipe.repairs:
-            raise InvalidInput(
-                "algorithm: a Flower strategy cannot ask clients twice in a round; use ifca-plain"
-            )
         self.job, self.state, self._mail = job, state, _Collected(grid)
+        self.history, self._sketch = list[Record](), sketch_of(job, state)
         terms = replace(terms or Terms(), attempts=1, pause=0)
         self.desk = Desk(self._mail, roster, terms)
         self._engine, self._sent = FlowerEngine(self.desk, job), list[Message]()
@@ -68,32 +66,28 @@ class IFCAStrategy(Strategy):
         """Lines 3 and 4: who takes part, and who is sent which models."""
         del server_round, config, grid
         self.state = replace(self.state, theta=from_record(arrays))
-        recipe, clients = self.job.recipe, self.job.federation.train
-        self._who = participants(recipe, self.state.round, clients.keys)
-        self._known = known_identity(recipe, self.state, self._who)
-        places = self._who.tolist()
-        letters = self._engine.letters(
-            self.state.theta, clients, places, self._known, self.state.round, "train"
+        self._who, self._known = taking_part(self.job, self.state)
+        models, own, _ = live_part(self.state.theta, self._known)
+        clients, places = self.job.federation.train, self._who.tolist()
+        return self._messages(
+            self._engine.letters(models, clients, places, own, self.state.round, "train"), "train"
         )
-        return self._messages(letters, "train")
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Lines 13 to 15: the averages. Too few usable replies: the models stay, the round is done again."""
         del server_round
-        self._mail.answers = self._collected(replies)
-        who, known, t = self._who, self._known, self.state.round
+        self._mail.collected = self._by_node(replies)
         try:
-            found = self._engine.train(self.state.theta, who, known, t)
+            self.state, record = one_round(
+                self.job, self._engine, self.state, self._who, self._known, self._sketch
+            )
         except TooFewClients as reason:
             logging.getLogger("ifca.federation").warning("%s", reason)
             return None, None
-        if found.answered is not None:
-            who, known = who[found.answered], known[found.answered]
-        self.state = next_state(self.job, self.state, who, known, found)
-        sizes = cluster_sizes(found.identity, self.job.models)
-        told = MetricRecord({"train_loss": float(found.loss.double().mean()), "cluster_sizes": sizes})
+        self.history.append(record)
+        told = MetricRecord({"train_loss": record["train_loss"], "cluster_sizes": record["cluster_sizes"]})
         return self.arrays, told
 
     def configure_evaluate(
@@ -105,15 +99,13 @@ class IFCAStrategy(Strategy):
         if test is None:
             return []
         everyone = list(range(len(test)))
-        all_models = torch.full((len(test),), -1)
-        return self._messages(
-            self._engine.letters(self.state.theta, test, everyone, all_models, 0, "test"), "evaluate"
-        )
+        models, unknown, _ = live_part(self.state.theta, torch.full((len(test),), -1))
+        return self._messages(self._engine.letters(models, test, everyone, unknown, 0, "test"), "evaluate")
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Accuracy and loss by the paper's rule."""
         del server_round
-        self._mail.answers = self._collected(replies)
+        self._mail.collected = self._by_node(replies)
         test = evaluate(self._engine, self.job, self.state.theta, self.state.identity)
         if test is None:
             return None
@@ -134,11 +126,10 @@ class IFCAStrategy(Strategy):
         self._sent = [Message(content, node, kind) for node, content in letters.items()]
         return self._sent
 
-    def _collected(self, replies: Iterable[Message]) -> Answers:
-        """By node: an error reply may name the SuperLink as its source, so by the message it answers."""
+    def _by_node(self, replies: Iterable[Message]) -> dict[int, Message]:
+        """An error reply may name the SuperLink as its source, so by the message that it answers."""
         node = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
-        by_node = {node[r.metadata.reply_to_message_id]: r for r in replies}
-        return Answers(by_node, set(), set())
+        return {node[reply.metadata.reply_to_message_id]: reply for reply in replies}
 
 
 def gather(grid: Grid, timeout: float = 60.0) -> Roster:
