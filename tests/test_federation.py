@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import http.client
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.errors import InvalidInput
 from ifca.data import Client, write_client
 from ifca.engines.checkpoint import load_tensors
 from ifca.experiments.config import read_config
@@ -31,7 +34,9 @@ from ifca.experiments.run import run
 
 pytest.importorskip("flwr")
 
+from ifca.experiments.federation.door import Door
 from ifca.experiments.federation.gate import is_from_here
+from ifca.experiments.federation.greeting import greet
 from ifca.experiments.federation.keys import make_keys, write_client_key
 from ifca.experiments.federation.processes import free_port
 
@@ -180,6 +185,12 @@ def wait_for(reached: Callable[[], bool], process: subprocess.Popen[str], second
     assert reached()
 
 
+def speak_plainly(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection.request("GET", "/health")
+    connection.getresponse()
+
+
 def left_behind(here: Path) -> list[str]:
     """Processes that still know this folder."""
     listed = subprocess.run(
@@ -195,9 +206,17 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     clients = [lab.client(0), lab.client(1)]
     wait_for(lambda: "open at" in lab.said(server), server)
     stranger = lab.client(0, "--key", "stranger", "--ca", "tls/ca.crt", "--patience", "0")
-    plain = lab.client(1, "--insecure", "--patience", "0")
+    plain = lab.client(1, "--insecure")
     make_keys(lab.here / "foreign", 1)
-    foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt", "--patience", "0")
+    foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt")
+    here = f"127.0.0.1:{lab.port}"
+    assert greet(here, lab.here / "tls" / "ca.crt")
+    assert plain.wait(60) == 2
+    assert f"error: {here}: asks for TLS" in lab.said(plain)
+    assert foreign.wait(60) == 2
+    assert "its certificate is not accepted by foreign/ca.crt (unable to get local" in lab.said(foreign)
+    with pytest.raises((http.client.HTTPException, OSError)):  # the server itself answers no plain text
+        speak_plainly(lab.port)
     wait_for(lambda: lab.rounds("run") >= 1, server)
     pids = re.findall(
         r"Started server process \[(\d+)\]", (lab.here / "run/.flower/superlink.log").read_text()
@@ -207,7 +226,8 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     assert "--resume goes on" in lab.said(server)
     assert stranger.wait(60) != 0
     assert "turned away" in lab.said(stranger)
-    assert "connected" not in lab.said(plain) + lab.said(foreign)
+    assert "connected" not in lab.said(stranger) + lab.said(plain) + lab.said(foreign)
+    assert all("connected, waiting for a turn" in lab.said(client) for client in clients)
     again = lab.server("--resume", "run")
     wait_for(lambda: (lab.here / "run" / "summary.json").exists(), again, 240)
     assert again.wait(60) == 0, lab.said(again)
@@ -226,23 +246,30 @@ def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None
     assert ifca("federate", "keys", "tls", cwd=tmp_path).returncode == 2
 
 
-def handshake(server: Path, ca: Path) -> str:
-    """What a client that trusts ca says to a server with the keys of a folder."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(server / "server.crt", server / "server.key")
-    here, there = socket.socketpair()
-    with here, there, ThreadPoolExecutor() as pool:
+@contextlib.contextmanager
+def listening(keys: Path | None) -> Iterator[str]:
+    """A server that shakes hands with the keys of a folder, or speaks plain text; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as door, ThreadPoolExecutor() as pool:
+        door.settimeout(0.1)
+        over = threading.Event()
 
         def serve() -> None:
-            with contextlib.suppress(OSError):
-                context.wrap_socket(here, server_side=True).close()
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    visitor, _ = door.accept()
+                    with visitor:
+                        visitor.settimeout(5)
+                        if keys is None:
+                            visitor.recv(100)
+                            visitor.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        else:
+                            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                            context.load_cert_chain(keys / "server.crt", keys / "server.key")
+                            context.wrap_socket(visitor, server_side=True).close()
 
         pool.submit(serve)
-        try:
-            ssl.create_default_context(cafile=str(ca)).wrap_socket(there, server_hostname="localhost").close()
-        except ssl.SSLCertVerificationError as reason:
-            return reason.verify_message
-    return "welcome"
+        yield f"127.0.0.1:{door.getsockname()[1]}"
+        over.set()
 
 
 def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,11 +281,25 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         def now(cls, tz: Any = None) -> LongAgo:
             return cls(2020, 1, 1, tzinfo=tz)
 
-    monkeypatch.setattr("ifca.experiments.federation.keys.datetime", LongAgo)
-    make_keys(tmp_path / "old", 1)
-    assert handshake(tmp_path / "good", tmp_path / "good" / "ca.crt") == "welcome"
-    assert "unable to get local issuer" in handshake(tmp_path / "good", tmp_path / "foreign" / "ca.crt")
-    assert "certificate has expired" in handshake(tmp_path / "old", tmp_path / "old" / "ca.crt")
+    with monkeypatch.context() as then:
+        then.setattr("ifca.experiments.federation.keys.datetime", LongAgo)
+        make_keys(tmp_path / "old", 1)
+    good, foreign, old = (tmp_path / name / "ca.crt" for name in ("good", "foreign", "old"))
+    with listening(tmp_path / "good") as there:
+        assert greet(there, good)
+        for ca, why in ((foreign, "unable to get local issuer"), (None, "asks for TLS")):
+            with pytest.raises(InvalidInput, match=why):
+                greet(there, ca)
+    with listening(tmp_path / "old") as there, pytest.raises(InvalidInput, match="certificate has expired"):
+        greet(there, old)
+    with listening(None) as there:
+        assert greet(there, None)
+        with pytest.raises(InvalidInput, match="does not speak TLS"):
+            greet(there, good)
+    assert not greet(there, good)  # nobody is there any more
+    with pytest.raises(InvalidInput, match="expired on 2020-12-31"):
+        Door("127.0.0.1", free_port(), tmp_path / "old").check()
+    Door("127.0.0.1", free_port(), tmp_path / "good").check()
 
 
 @pytest.mark.parametrize(
@@ -268,10 +309,12 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         (["server", "--tls-dir", "nowhere"], "nowhere: has no ca.crt"),
         (["server", "--insecure", "--resume", "nowhere"], "nowhere: no such run folder"),
         (["client", "--server", "x:1", "--data", "nowhere"], "a client's folder must hold one .npz file"),
+        (["client", "--server", "x", "--data", "c.npz", "--insecure"], "--server must be HOST:PORT, got x"),
         (["simulate", "nowhere.toml"], "nowhere.toml: no such config file"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    write_client(tmp_path / "c.npz", Client(np.zeros((2, 1), np.float32), np.zeros(2, np.int64)))
     done = ifca("federate", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ifca.core.errors import InvalidInput
-from ifca.experiments.federation.keys import CA, CERTIFICATE, CLIENTS, KEY
+from ifca.experiments.federation.keys import CA, CERTIFICATE, CLIENTS, KEY, check_valid
 from ifca.experiments.federation.processes import check_port
 
 
@@ -25,6 +25,7 @@ class Door:
             for name in (CA, CERTIFICATE, KEY):
                 if not (self.tls / name).is_file():
                     raise InvalidInput(f"{self.tls}: has no {name}; 'ifca federate keys' makes such a folder")
+            check_valid(self.tls / CERTIFICATE)
             if not self.public_keys():
                 raise InvalidInput(f"{self.tls / CLIENTS}: has no client's key (.pub); nobody could join")
         check_port(self.host, self.port)

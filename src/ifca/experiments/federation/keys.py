@@ -49,6 +49,16 @@ def make_keys(folder: Path, clients: int, hosts: tuple[str, ...] = (), days: int
         write_client_key(folder / CLIENTS / f"client-{i}")
 
 
+def check_valid(certificate: Path) -> None:
+    """Refuse a certificate that every client would refuse."""
+    try:
+        end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except ValueError as reason:
+        raise InvalidInput(f"{certificate}: is not a certificate ({reason})") from reason
+    if end < datetime.now(timezone.utc):
+        raise InvalidInput(f"{certificate}: expired on {end:%Y-%m-%d}; 'ifca federate keys' makes new ones")
+
+
 def write_client_key(file: Path) -> None:
     """A client's key pair, as ssh-keygen -t ecdsa -b 384 makes it: FILE and FILE.pub."""
     key = _new()

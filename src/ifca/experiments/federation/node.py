@@ -11,6 +11,7 @@ from pathlib import Path
 from ifca.core.errors import InvalidInput
 from ifca.data import read_client
 from ifca.experiments.federation.apps import client_file
+from ifca.experiments.federation.greeting import greet
 from ifca.experiments.federation.keys import CA
 from ifca.experiments.federation.processes import ProcessFailed, free_port, last_words, running
 
@@ -34,15 +35,19 @@ def join(
     read_client(file)  # refuse a bad file now, not in the first round
     command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
     command += ["--port", str(free_port()), "--node-config", f'data="{file}"']
+    root = None if insecure else ca or (key.parent.parent / CA if key else None)
     if insecure:
         command.append("--insecure")
     else:
-        root = ca or (key.parent.parent / CA if key else None)
         if key is None or root is None or not key.is_file() or not root.is_file():
             raise InvalidInput(
                 "give --key and --ca (both are in a folder of 'ifca federate keys'), or --insecure"
             )
         command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
+    if not greet(server, root):
+        say(f"client {file.stem}: nobody is at {server} yet, waiting")
+        while not greet(server, root):
+            time.sleep(1)
     deadline = time.monotonic() + patience
     while not _once(command, file.stem, say) and time.monotonic() < deadline:
         time.sleep(1)  # the server may not know this key yet
