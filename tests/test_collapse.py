@@ -16,7 +16,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.sketch import make_sketch
 from ifca.core.splitting import begun
 from ifca.core.types import ClusterState, Params, free, live_models
-from ifca.core.watch import begin
+from ifca.core.watch import begin, paced
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.engines import Fitted, Job, fit
 from ifca.models import linear, mlp
@@ -96,6 +96,14 @@ class TestJudging:
         assert verdict is not None
         assert verdict["serves"] is True
 
+    def test_a_slow_start_is_no_failure_in_the_first_half_of_a_run(self) -> None:
+        """Loss 2.26 with the model, 2.3 without it, 2.29 before: it earns its fall, but saves under 2%."""
+        state = watched([0, 1], [[2.26, 2.3], [2.3, 2.26]], t=9, before=torch.tensor([2.29, 2.29]))
+        assert judge(Recipe(k=2, rounds=18), state, 0, [1]) is None
+        late = judge(Recipe(k=2, rounds=17), state, 0, [1])
+        assert late is not None
+        assert late["serves"] is False
+
     def test_an_attempt_is_judged_by_those_who_waited(self) -> None:
         """Clients 0 to 2 have been trained on and save much; 3 to 5 waited and save nothing for certain."""
         losses = [[0.1, 1.0]] * 3 + [[1.0, 1.2], [1.0, 0.9], [1.0, 1.1]]
@@ -143,6 +151,31 @@ class TestJudging:
         assert after.theta["w"][:2].tolist() == [0.0, 0.0]
         assert after.watch is not None
         assert after.watch.before[:2].tolist() == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(("size", "splits"), [(2, 0), (3, 1)])
+def test_nothing_is_attempted_that_nobody_could_judge(size: int, splits: int) -> None:
+    """Two groups, not clearly apart: of three members one waits, of two none."""
+    state = watched([0] * 2 * size, [[1.0, torch.nan]] * 2 * size)
+    assert state.watch is not None
+    points = torch.zeros(2 * size, 128)
+    points[:, 0] = torch.cat([torch.arange(-size, 0), torch.arange(1, size + 1)])
+    watch = replace(state.watch, sketch=points, seen=torch.full((2 * size,), 9))
+    state = replace(state, theta=free(state.theta, torch.tensor([1])), watch=watch)
+    everyone = torch.arange(2 * size)
+    found = overloaded(Recipe(k=2, rounds=100), state, [0], everyone, everyone)
+    assert [split.clear for split in found] == [False] * splits
+
+
+def test_fewer_models_than_k_begin_with_shorter_steps_and_go_faster_while_the_loss_falls() -> None:
+    """One of four models: a quarter of the step, 1.2 times as much with every fall, half with a rise."""
+    theta: Params = free({"w": torch.zeros(4)}, torch.tensor([1, 2, 3]))
+    watch, paces = begin(1, 4), []
+    for loss in (9.0, 8.0, 7.0, 6.0, 8.0, 7.0):
+        watch = paced(watch, theta, loss)
+        paces.append(watch.pace)
+    assert paces == pytest.approx([0.25, 0.3, 0.36, 0.432, 0.25, 0.3])
+    assert paced(watch, {"w": torch.zeros(4)}, 7.0).pace == 1.0  # all models are there
 
 
 def digits_job(federation: Federation, **options: Any) -> Job:
@@ -202,9 +235,11 @@ def test_uneven_populations() -> None:
     assert sorted(torch.bincount(fitted.labels).tolist()) == [5, 5, 12, 28]
 
 
-def test_no_clusters_at_all() -> None:
+@pytest.mark.parametrize("options", [{}, {"option": "gradient", "step_size": 0.5, "rounds": 100}])
+def test_no_clusters_at_all(options: dict[str, Any]) -> None:
     federation = rotated_digits(angles=(0, 0, 0, 0))
-    ours, all_together = fit(digits_job(federation)), fit(digits_job(federation, algorithm="global"))
+    ours = fit(digits_job(federation, **options))
+    all_together = fit(digits_job(federation, algorithm="global", **options))
     assert len(set(ours.labels.tolist())) == 1
     assert ours.test is not None
     assert all_together.test is not None

@@ -13,7 +13,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.groups import Groups, clear, cut, find_groups
@@ -27,6 +29,7 @@ FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later on
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
 GAIN = 0.02  # share of its members' loss that a model must save them
 ATTEMPT_GAIN = 0.05  # the same, for a model from an attempt
+WAITS = 3  # of the groups of an attempt every third client waits, so that each has a judge
 JUDGES = 3  # clients that can judge an attempt at least
 
 
@@ -121,6 +124,8 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
         serves &= mine <= SHARE * theirs or _certain(table[member, other] - table[member, j])
     elif on_trial:
         due_to_it = mine < before and theirs - mine >= SHARE * (before - mine)
+        if due_to_it and not serves and t <= recipe.rounds // 2:
+            return None  # it earns what it saves, slowly: small steps
         serves &= mine <= SHARE * theirs or due_to_it
     return {
         "cluster": j,
@@ -159,12 +164,18 @@ def overloaded(
         if groups is not None and groups.has_all(here):
             splits.append(_split(len(order), j, rows, groups, places, clear=True))
             places = places[len(groups.sizes) - 1 :]
-        elif groups is None and (weak := cut(points, 2)) is not None and weak.has_all(here):
+        elif groups is None and (weak := _fair_cut(points, here)) is not None:
             attempts.append((j, rows, weak))
     if splits or not places or not attempts or not _may_attempt(recipe, watch, t):
         return splits
     j, rows, weak = max(attempts, key=lambda attempt: attempt[2].separation / clear(min(attempt[2].sizes)))
     return [_split(len(order), j, rows, weak, places, clear=False)]
+
+
+def _fair_cut(points: NDArray[np.float64], here: NDArray[np.bool_]) -> Groups | None:
+    """The best cut in two, where both parts have a participant to train them and a client to judge them."""
+    weak = cut(points, 2)
+    return weak if weak is not None and weak.has_all(here) and min(weak.sizes) >= WAITS else None
 
 
 def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, clear: bool) -> Split:
@@ -173,7 +184,7 @@ def _split(m: int, j: int, rows: Tensor, groups: Groups, places: list[int], *, c
     group[rows] = label
     if not clear:
         for g in range(len(groups.sizes)):
-            waits[rows[label == g][2::3]] = True  # every third
+            waits[rows[label == g][WAITS - 1 :: WAITS]] = True
     return Split(j, group, waits, places[: len(groups.sizes) - 1], round(groups.separation, 4), clear)
 
 

@@ -36,13 +36,13 @@ def gradient_averaging(
     shared: frozenset[str],
     *,
     apart: bool = False,
-    live: float = 1.0,
+    pace: float = 1.0,
 ) -> Params:
     """Option I: theta_j <- theta_j - gamma/m sum over i of s_ij g_i, m the number of participants.
 
     A shared coordinate takes the gradients of all participants. apart: each cluster is a federation of its
-    own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants. live: the
-    share of the k models that are there; clients on fewer models than k do not take longer steps for it.
+    own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants. pace: the
+    share of the step that is taken (core/watch.py); shared coordinates take all of it.
     """
     m = replies.weight.sum()
 
@@ -53,7 +53,7 @@ def gradient_averaging(
             total = total.sum(0, keepdim=True).expand_as(total)
         elif apart:
             count = replies.weight.clamp(min=1e-300).reshape(-1, *[1] * (value.dim() - 1))
-        size = step if name in shared else step * live
+        size = step if name in shared else step * pace
         return (value.double() - size / count * total).to(value.dtype)
 
     return {name: descend(name, value) for name, value in theta.items()}

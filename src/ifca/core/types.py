@@ -97,6 +97,8 @@ class Watch:
     until: int  # the round from which clients choose again
     due: int  # the round from which models on trial are judged
     tried: int  # the last round in which a split was begun without clear groups; -1: none
+    pace: float  # option I: the share of its step that a round takes while there are fewer models than k
+    loss: float  # the participants' mean loss in the last round
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import WIDTH
-from ifca.core.types import ClusterState, Watch
+from ifca.core.types import ClusterState, Params, Watch, live_models
 
 TRIAL = 5  # rounds after which a split is judged
+FASTER = 1.2  # how much longer the next step of fewer models than k is, while the loss falls
 
 
 def begin(m: int, k: int) -> Watch:
@@ -31,6 +32,8 @@ def begin(m: int, k: int) -> Watch:
         until=0,
         due=0,
         tried=-1,
+        pace=0.0,
+        loss=math.inf,
     )
 
 
@@ -83,6 +86,17 @@ def remember(
     took_part[who] = t
     watch = replace(watch, losses=table, sketch=drawn, seen=seen, last=took_part, held=held)
     return replace(state, identity=found, asked=last, watch=watch)
+
+
+def paced(watch: Watch, theta: Params, loss: float) -> Watch:
+    """The share of its step that option I takes now. loss: the mean of this round's participants.
+
+    In k equal clusters each model moves by gamma/k of its members' mean gradient. Fewer models begin at that
+    pace, because a step that is right for k may be too long for one, and go faster while the loss falls.
+    """
+    least = float(live_models(theta).float().mean())
+    pace = watch.pace * FASTER if loss < watch.loss else watch.pace / 2
+    return replace(watch, pace=min(1.0, max(least, pace)), loss=loss)
 
 
 def watch_of(state: ClusterState) -> Watch:

@@ -18,7 +18,7 @@ from ifca.data.files import write_atomically
 FORMAT = "ifca-1"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
 WATCHED = ("sketch", "losses", "seen", "born", "before", "last", "held", "given", "waits")
-WATCH_COUNTS = ("until", "due", "tried")
+WATCH_COUNTS = ("until", "due", "tried", "pace", "loss")
 COUNTS = ("round", "unchanged", "checked", "changed")
 
 

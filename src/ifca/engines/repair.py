@@ -12,7 +12,7 @@ from ifca.core.collapse import Event, Split, inspect
 from ifca.core.ledger import Wire
 from ifca.core.splitting import begun, settled
 from ifca.core.types import ClusterState
-from ifca.core.watch import check_is_due, remember
+from ifca.core.watch import check_is_due, paced, remember, watch_of
 from ifca.engines.base import Engine, Replies
 from ifca.engines.job import Job
 from ifca.engines.live import replaced, train_live
@@ -24,9 +24,11 @@ def repaired_state(
 ) -> tuple[ClusterState, Replies, list[Event]]:
     """The state after the round with what was found and mended, and the replies as they were used."""
     seen = remember(state, who, known < 0, replies.identity, replies.losses, replies.sketch)
+    loss = float(replies.loss.double().mean())
     if not check_is_due(state.round):
-        after = next_state(job, state, who, known, replies)
-        return replace(after, watch=seen.watch), replies, []
+        watch = paced(watch_of(seen), state.theta, loss)
+        after = next_state(job, state, who, known, replies, pace=watch.pace)
+        return replace(after, watch=watch), replies, []
     order = torch.from_numpy(np.argsort(job.federation.train.keys, kind="stable"))
     decision = inspect(job.recipe, seen, who, order)
     events, down, up = (
@@ -49,14 +51,15 @@ def repaired_state(
             down[who[members]] += wire.down(once)
             up[who[members]] += wire.up(once)
         events.append(_described(split, int(members.sum())))
-    after = next_state(job, replace(state, theta=seen.theta), who, known, replies, wire)
+    watch = paced(watch_of(seen), seen.theta, loss)
+    after = next_state(job, replace(state, theta=seen.theta), who, known, replies, wire, watch.pace)
     identity = seen.identity.clone()
     identity[who] = replies.identity
     changed = bool(decision.drop) or len(events) > len(decision.events)
     after = replace(
         after,
         identity=identity,
-        watch=seen.watch,
+        watch=watch,
         unchanged=0 if changed else after.unchanged,
         changed=state.round if changed else after.changed,
         bytes_down=after.bytes_down + down,

@@ -17,7 +17,13 @@ from ifca.engines.job import Job
 
 
 def next_state(
-    job: Job, state: ClusterState, who: Tensor, known: Tensor, replies: Replies, wire: Wire | None = None
+    job: Job,
+    state: ClusterState,
+    who: Tensor,
+    known: Tensor,
+    replies: Replies,
+    wire: Wire | None = None,
+    pace: float = 1.0,
 ) -> ClusterState:
     """The state after the replies of a round; wire: of the models that were sent, where not the state's."""
     recipe, live = job.recipe, live_models(state.theta)
@@ -28,7 +34,7 @@ def next_state(
             recipe.step(state.round),
             job.shared,
             apart=not recipe.estimates_identity,
-            live=float(live.float().mean()),
+            pace=pace,
         )
     else:
         theta = model_averaging(state.theta, replies.total, job.shared)
