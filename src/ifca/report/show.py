@@ -50,5 +50,5 @@ def show(console: Console, folder: Path) -> None:
 def _fewer(summary: dict[str, Any]) -> str:
     live, k = summary["live_clusters"], summary["k"]
     if summary["algorithm"] == "ifca":
-        return f"The data support {live} of the {k} clusters asked for: no client needs the other models."
+        return f"The data supports {live} of the {k} clusters asked for: no client needs the other models."
     return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."

@@ -49,10 +49,9 @@ def clusters_table(run: RunFolder) -> Table:
         table.add_column(f"true {name}", justify="right")
     for cluster in run.summary["clusters"]:
         counts = [str(row[cluster["cluster"]]) for row in true.values()]
-        accuracy, loss = cluster.get("test_accuracy"), cluster["train_loss"]
-        table.add_row(
-            str(cluster["cluster"]), str(cluster["clients"]), _percent(accuracy), _number(loss), *counts
-        )
+        tested = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
+        who = str(cluster["cluster"]), str(cluster["clients"])
+        table.add_row(*who, tested, _number(cluster["train_loss"]), *counts)
     return table
 
 
@@ -93,6 +92,8 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
     else:
         loss = f"loss of {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
         loss += f"{event['loss_under_other']:.3f}"
+        if kind == "undone":
+            loss += f", before the split {event['loss_before']:.3f}"
     what = {"kept": "kept", "undone": "given up again", "twins": f"merged into {event['other']}"}
     return f"{j} {what[kind]}", loss
 
