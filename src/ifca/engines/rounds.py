@@ -59,6 +59,10 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
                 record["test_accuracy"] = test.accuracy(test.paper_rule)
                 record["test_accuracy_train_rule"] = test.accuracy(test.train_rule)
                 record["test_loss"] = test.mean_loss(test.paper_rule)
+                if job.recipe.algorithm != "local":
+                    served = [test.served_by(j) for j in range(job.models)]
+                    record["cluster_test_accuracy"] = [test.accuracy(rule) for rule in served]
+                    record["cluster_test_loss"] = [test.mean_loss(rule) for rule in served]
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
@@ -81,6 +85,7 @@ def describe(
         "rounds_unchanged": after.unchanged,
         "train_loss": float(replies.loss.double().mean()),
         "cluster_sizes": None if local else sizes,
+        "cluster_train_loss": None if local else _means(replies.loss, replies.identity, k),
         "live_clusters": sum(size > 0 for size in sizes),
         "models": int(live_models(after.theta).sum()),
         "bytes_down": int((after.bytes_down - before.bytes_down).sum()),
@@ -91,6 +96,12 @@ def describe(
         record["cluster_accuracy"] = cluster_accuracy(true[who.numpy()], replies.identity.numpy())
         record["adjusted_rand_index"] = adjusted_rand_index(true[who.numpy()], replies.identity.numpy())
     return record
+
+
+def _means(loss: Tensor, identity: Tensor, k: int) -> list[float | None]:
+    """Mean loss of each cluster's participants; None where it has none."""
+    members = [loss[identity == j].double() for j in range(k)]
+    return [float(own.mean()) if len(own) else None for own in members]
 
 
 def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss: Tensor) -> None:
