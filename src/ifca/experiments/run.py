@@ -12,7 +12,7 @@ from typing import Any
 from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
-from ifca.data.files import write_atomically
+from ifca.data.files import working_in, write_atomically
 from ifca.engines import Fitted, Job
 from ifca.engines.check import check
 from ifca.experiments.build import make_federation, make_job
@@ -44,6 +44,11 @@ def go_on(
     config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob = make_job
 ) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
+    with working_in(out):
+        return _go_on(config, federation, out, progress, make)
+
+
+def _go_on(config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob) -> Summary:
     summary = _one_algorithm(config, federation, out, progress, make)
     others = {}
     for algorithm in config.baselines:

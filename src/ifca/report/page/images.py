@@ -1,0 +1,38 @@
+"""Pictures of many clients: small PNG files inside the page, the same on light and dark."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ifca.report.page.axes import colour
+
+ROWS, COLUMNS = 480, 600  # of a picture at most
+BLANK = 255
+
+
+def identity_picture(table: NDArray[np.int16], k: int) -> str:
+    """Clients x rounds, coloured by cluster; transparent where nothing is known (-1)."""
+    pixels = np.where(table < 0, BLANK, table % 8).astype(np.uint8)
+    image = Image.fromarray(pixels, "P")
+    palette = [int(colour(j)[i : i + 2], 16) for j in range(min(k, 8)) for i in (1, 3, 5)]
+    image.putpalette(palette)
+    return _address(image, transparency=BLANK)
+
+
+def shade_picture(strength: NDArray[np.float64]) -> str:
+    """A table of numbers from 0 to 1: 0 is clear, 1 full colour; NaN is clear, too."""
+    pixels = np.zeros((*strength.shape, 4), np.uint8)
+    pixels[..., :3] = [int(colour(5)[i : i + 2], 16) for i in (1, 3, 5)]
+    pixels[..., 3] = np.round(255 * np.nan_to_num(strength).clip(0, 1))
+    return _address(Image.fromarray(pixels, "RGBA"))
+
+
+def _address(image: Image.Image, **options: int) -> str:
+    out = io.BytesIO()
+    image.save(out, "PNG", optimize=True, **options)
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
