@@ -10,8 +10,7 @@ import typer
 from ifca.core.errors import InvalidInput
 from ifca.report.live import LiveRun
 from ifca.report.page import write_page
-
-PAGE = "report.html"
+from ifca.report.show import REPORT
 
 
 def report_command(
@@ -28,5 +27,5 @@ def report_command(
             raise InvalidInput(f"{run.path}: has no round yet, there is nothing to report")
     if len(directories) > 1 and out is None:
         raise InvalidInput("several runs: say where the page should go, with -o page.html")
-    file = write_page(runs, out or directories[0] / PAGE)
+    file = write_page(runs, out or directories[0] / REPORT)
     typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 SIZE = 1000  # both sides of every SVG, in units of its own
 
-# Okabe and Ito's colours, then two of Paul Tol's: told apart by readers with any colour vision, on light and dark.
+# Okabe and Ito's colours, then two of Paul Tol's: told apart by readers with any colour vision.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#AA4499")
 Ticks = list[tuple[float, str]]
 """Place from 0 to 1, and what stands there."""
@@ -54,7 +54,8 @@ def plot(
         for at, _ in (y if grid else [])
     )
     svg = Markup(
-        '<svg viewBox="0 0 {0} {0}" preserveAspectRatio="none" aria-hidden="true" focusable="false">{1}{2}</svg>'
+        '<svg viewBox="0 0 {0} {0}" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
+        "{1}{2}</svg>"
     ).format(SIZE, levels, shapes)
     kind = f"{height} right" if right else height
     return _frame(svg, label, x, y, y_title, kind, data)

@@ -115,10 +115,8 @@ def _lead(run: RunFolder) -> str:
     if s["algorithm"] in ("local", "global"):
         return text.replace("trained together", "trained") if s["algorithm"] == "local" else text
     if run.finished:
-        return (
-            text
-            + f"Nobody said which clients are alike; {count(s['live_clusters'], 'group')} of clients came out, each with a model of its own."
-        )
+        groups = count(s["live_clusters"], "group")
+        return f"{text}Nobody said which clients are alike; {groups} came out, each with its own model."
     return text + "Nobody says which clients are alike; the clusters are found on the way."
 
 

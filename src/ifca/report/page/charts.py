@@ -33,6 +33,7 @@ def line_chart(
     show: Show,
     label: str,
     y_title: str,
+    tick: Show | None = None,
     log: bool = False,
     floor: float | None = None,
     ceiling: float | None = None,
@@ -62,7 +63,7 @@ def line_chart(
         ],
         "at": [round(a, 4) for a in across],
     }
-    y_ticks = [(up(value), show(value)) for value in ticks]
+    y_ticks = [(up(value), (tick or show)(value)) for value in ticks]
     return plot(Markup(shapes), label=label, x=round_ticks(rounds), y=y_ticks, y_title=y_title, data=data)
 
 

@@ -97,20 +97,20 @@ def _map(run: RunFolder, past: History) -> Markup:
     y: Ticks = []
     edges, at = [], 0
     for name, members in groupby(names):
-        size = len(list(members))
-        y.append((1 - (at + size / 2) / len(names), f"{word} {name}" if name != "-1" else "none yet"))
-        at += size
+        wide = len(list(members))
+        y.append((1 - (at + wide / 2) / len(names), f"{word} {name}" if name != "-1" else "none yet"))
+        at += wide
         edges.append(at / len(names))
     x = round_ticks(list(range(1, past.rounds + 1)))
     if past.final:
         x = [(place * past.rounds / (past.rounds + 1), text) for place, text in x if place < 0.93] + [
             (1.0, "end")
         ]
-    label = f"Map of {count(len(past.order), 'client')} (rows) by {count(past.rounds, 'round')} (columns), coloured by cluster. "
+    size = f"{count(len(past.order), 'client')} (rows) by {count(past.rounds, 'round')} (columns)"
     height = min(420, max(140, 3 * len(rows)))
     return picture(
         identity_picture(drawn, run.summary["k"]),
-        label=label + _settled(past),
+        label=f"Map of {size}, coloured by cluster. {_settled(past)}",
         x=x,
         y=y,
         y_title="",
@@ -138,7 +138,8 @@ def _settled(past: History) -> str:
     if last is None:
         return "No client ever changed its cluster."
     ever = int(((past.table[:, 1:] != past.table[:, :-1]) & (past.table[:, :-1] >= 0)).any(1).sum())
-    text = f"{count(ever, 'client')} of {len(past.order):,} changed cluster at some time ({count(moved, 'change')} in all)"
+    changes = count(moved, "change")
+    text = f"{ever:,} of {count(len(past.order), 'client')} changed cluster at some time ({changes} in all)"
     if past.column(last) == "end":
         return f"{text}; {count(int(past.changes[last]), 'client')} still did at the very end."
     if last + 1 < past.rounds:
@@ -176,8 +177,10 @@ def _moves_sentence(past: History) -> str:
     top = int(past.changes.max())
     if not top:
         return "How many clients are in another cluster than in the round before: none, in any round."
-    text = "How many clients are in another cluster than in the round before (their own choice, or a cluster that was divided)."
-    return f"{text} Most at once: {top:,}, at {past.column(int(past.changes.argmax()))}."
+    text = "How many clients are in another cluster than in the round before, by their own choice or because "
+    return (
+        f"{text}a cluster was divided. Most at once: {top:,}, at {past.column(int(past.changes.argmax()))}."
+    )
 
 
 def _stops(past: History) -> list[int]:
@@ -194,10 +197,9 @@ def _net(past: History, stops: list[int]) -> str:
     a, b = past.table[:, stops[0]], past.table[:, stops[-1]]
     stayed = int(((a == b) & (a >= 0)).sum())
     known = int((a >= 0).sum())
-    text = (
+    return (
         f"{stayed:,} of {count(known, 'client')} are at the end where they were at {past.column(stops[0])}."
     )
-    return text
 
 
 def _sizes_sentence(run: RunFolder, last: list[int]) -> str:

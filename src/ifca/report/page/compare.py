@@ -30,7 +30,8 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
     better = max if metric.accuracy else min
     values = [(metric.of(run.summary) or 0.0, name) for name, run in pairs]
     best = better(values)
-    sentence = f"{metric.name.capitalize()} of each run; {metric.rule}. Best is {best[1]} with {metric.show(best[0])}."
+    sentence = f"{metric.name.capitalize()} of each run; {metric.rule}. "
+    sentence += f"Best is {best[1]} with {metric.show(best[0])}."
     order = sorted(values, reverse=metric.accuracy)
     bars = ranking(
         [(name, value, metric.show(value), name == best[1]) for value, name in order],

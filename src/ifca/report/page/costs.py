@@ -49,7 +49,8 @@ def traffic(run: RunFolder) -> Section:
     sentence += f": {size_of((s['bytes_down'] + s['bytes_up']) / max(1, s['clients']))} per client."
     top = max(range(len(down)), key=lambda i: down[i])
     if down[-1] < 0.8 * down[top]:
-        sentence += f" Most went down in round {top + 1} ({size_of(down[top])}); the last round took {size_of(down[-1])}."
+        sentence += f" Most went down in round {top + 1} ({size_of(down[top])}), "
+        sentence += f"in the last round {size_of(down[-1])}."
     chart = line_chart(
         x,
         lines,
@@ -91,10 +92,11 @@ def in_words(event: dict[str, Any]) -> str:
         groups, into = listed(event["clients"]), listed(event["into"])
         if event["clear"]:
             return (
-                f"Clients of cluster {j} wanted clearly different things from their model (groups of {groups} clients), "
-                f"so it was divided into clusters {into}."
+                f"Clients of cluster {j} pulled their model in clearly different directions (groups of "
+                f"{groups} clients), so it was divided into clusters {into}."
             )
-        return f"Cluster {j} was divided on trial into clusters {into} (groups of {groups} clients), to see whether that helps."
+        trial = f"Cluster {j} was divided on trial into clusters {into} (groups of {groups} clients)"
+        return f"{trial}, to see whether that helps."
     if kind == "dead":
         return f"Cluster {j} was given up: no client had chosen it for a while."
     other = event["other"]
@@ -102,11 +104,12 @@ def in_words(event: dict[str, Any]) -> str:
         proof = "nobody could judge it"
     else:
         who = count(event["clients"], "client")
-        proof = f"{who} had a mean loss of {number(event['loss'])} with it and {number(event['loss_under_other'])} with model {other}"
+        losses = f"{number(event['loss'])} with it and {number(event['loss_under_other'])} with model {other}"
+        proof = f"{who} had a mean loss of {losses}"
     return {
         "kept": f"Cluster {j} was worth keeping: {proof}.",
-        "undone": f"The division that made cluster {j} was taken back, because it helped too little: {proof}.",
-        "twins": f"Cluster {j} was merged into cluster {other}, which serves its clients about as well: {proof}.",
+        "undone": f"The division that made cluster {j} was taken back, as it helped too little: {proof}.",
+        "twins": f"Cluster {j} was merged into cluster {other}, which serves its clients as well: {proof}.",
     }[kind]
 
 
@@ -139,7 +142,8 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
     s = run.summary
     if s["algorithm"] != "ifca":
         if s["algorithm"] == "ifca-plain" and s["live_clusters"] < s["k"]:
-            return f"{s['k'] - s['live_clusters']} of the {s['k']} clusters ended without clients; plain IFCA does not mend that."
+            lost = f"{s['k'] - s['live_clusters']} of the {s['k']} clusters ended without clients"
+            return f"{lost}; plain IFCA does not mend that."
         return "This algorithm neither divides nor merges clusters."
     if not told:
         return "No cluster was divided, merged or given up."
@@ -152,8 +156,9 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
         ("dead", "given up"),
     )
     counts = [f"{word} {_times(kinds.count(kind))}" for kind, word in words if kind in kinds]
-    text = "Training begins with one model for all; a cluster is divided where its clients need different models, and "
-    return text + f"a division that does not help is taken back. In this run clusters were {listed(counts)}."
+    text = "Training begins with one model for all; a cluster is divided where its clients need different "
+    text += "models, and a division that does not help is taken back. "
+    return f"{text}In this run clusters were {listed(counts)}."
 
 
 def _times(n: int) -> str:
@@ -170,7 +175,7 @@ def _faults(run: RunFolder) -> Markup:
         names = ", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
         rows.append([FAULTS.get(kind, kind), len(found), names, found[-1]["detail"]])
     return paragraph(
-        f"{count(len(run.faults), 'message')} from clients could not be used or stood out; rounds went on without them."
+        f"{count(len(run.faults), 'time')} a client stood out; rounds went on with the others."
     ) + table(
         ["what happened", "times", "clients", "the last one in detail"],
         rows,

@@ -49,7 +49,8 @@ def _ribbon(a: float, b: float, y: float, z: float, thick: float, fill: str, cou
     middle = (a + b) / 2
     shape = (
         f"M{a:.1f},{y:.1f}C{middle:.1f},{y:.1f} {middle:.1f},{z:.1f} {b:.1f},{z:.1f}"
-        f"L{b:.1f},{z + thick:.1f}C{middle:.1f},{z + thick:.1f} {middle:.1f},{y + thick:.1f} {a:.1f},{y + thick:.1f}Z"
+        f"L{b:.1f},{z + thick:.1f}"
+        f"C{middle:.1f},{z + thick:.1f} {middle:.1f},{y + thick:.1f} {a:.1f},{y + thick:.1f}Z"
     )
     return Markup('<path d="{}" fill="{}" class="ribbon"><title>{:,} clients</title></path>').format(
         shape, fill, count

@@ -12,7 +12,10 @@ from ifca.report.read import RunFolder
 from ifca.report.words import EXPLAINED, NAMES, count, duration, listed, number, percent, size_of
 
 CHOSE = "each client is served by the model it chose on its own training data"
-PAPER = "each test client is served by the model that fits its test data best (the paper's rule, which looks at the answers)"
+PAPER = (
+    "each test client is served by the model that fits its test data best "
+    "(the paper's rule, which looks at the answers)"
+)
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,8 @@ def headline(run: RunFolder) -> Section:
             for one, value in zip(runs, values, strict=True)
         ]
         better = "longer" if metric.accuracy else "shorter"
-        sentence = f"{metric.name.capitalize()} of each way to train on the same data; {better} is better, and {metric.rule}."
+        sentence = f"{metric.name.capitalize()} of each way to train on the same data; {better} is better, "
+        sentence += f"and {metric.rule}."
         body += figure(ranking(bars, label), sentence)
     for other, summary in run.summary.get("baselines", {}).items():
         if "error" in summary:
@@ -98,8 +102,8 @@ def ranking(bars: list[tuple[str, float, str, bool]], label: str) -> Markup:
     top = max((value for _, value, _, _ in bars), default=1.0) or 1.0
     rows = Markup("").join(
         Markup(
-            '<div class="bar{}"><span class="who">{}</span><span class="track"><i style="width:{:.2f}%"></i></span>'
-            '<span class="value">{}</span></div>'
+            '<div class="bar{}"><span class="who">{}</span>'
+            '<span class="track"><i style="width:{:.2f}%"></i></span><span class="value">{}</span></div>'
         ).format(" mine" if mine else "", name, 100 * max(0.0, value) / top, text)
         for name, value, text, mine in bars
     )
@@ -159,7 +163,8 @@ def _verdict(run: RunFolder, metric: Metric) -> str:
         text = f"With {name}, the {metric.name} is {number(value)}"
     if not run.finished:
         return f"{text} so far."
-    others = [(n, metric.of(r.summary)) for n, r in run.baselines.items()]
+    simple_first = sorted(run.baselines.items(), key=lambda pair: pair[0] not in ("global", "local"))
+    others = [(n, metric.of(r.summary)) for n, r in simple_first]
     told = [_compared(metric, value, n, other) for n, other in others if other is not None]
     return f"{text}: {listed(told)}." if told else f"{text}."
 

@@ -24,7 +24,7 @@ class History:
     @property
     def rounds(self) -> int:
         """Rounds seen."""
-        return self.table.shape[1] - self.final
+        return int(self.table.shape[1]) - self.final
 
     def column(self, c: int) -> str:
         """The name of a column."""
@@ -50,7 +50,7 @@ def history(run: RunFolder) -> History | None:
     truth = [row["true_cluster"] for row in trained]
     by_truth = bool(truth) and all(truth)
     group = [int(c) for c in truth] if by_truth else table[:, -1].astype(int).tolist()
-    order = np.lexsort((restless, table[:, -1], group))
+    order = np.lexsort(np.stack([restless, table[:, -1], np.array(group)]))
     names = [str(group[i]) for i in order]
     return History(table, bool(trained), np.concatenate([[0], moved.sum(0)]), order, names, by_truth)
 

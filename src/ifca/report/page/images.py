@@ -27,7 +27,7 @@ def identity_picture(table: NDArray[np.int16], k: int) -> str:
 def shade_picture(strength: NDArray[np.float64]) -> str:
     """A table of numbers from 0 to 1: 0 is clear, 1 full colour; NaN is clear, too."""
     pixels = np.zeros((*strength.shape, 4), np.uint8)
-    pixels[..., :3] = [int(colour(5)[i : i + 2], 16) for i in (1, 3, 5)]
+    pixels[..., :3] = [int(colour(0)[i : i + 2], 16) for i in (1, 3, 5)]
     pixels[..., 3] = np.round(255 * np.nan_to_num(strength).clip(0, 1))
     return _address(Image.fromarray(pixels, "RGBA"))
 

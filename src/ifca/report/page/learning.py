@@ -68,7 +68,7 @@ def _by_cluster(run: RunFolder, key: str, title: str) -> Markup:
 
 def _chart(lines: list[Line], rounds: int, title: str, accuracy: bool, caption: str, sentence: str) -> Markup:
     x = list(range(1, rounds + 1))
-    show = (lambda v: percent(v, 1)) if accuracy else number
+    show = percent if accuracy else number
     values = [v for line in lines for v in line.y if v is not None]
     steep = not accuracy and min(values) > 0 and max(values) / min(values) > STEEP
     told = "; ".join(f"{line.name} from {show(_first(line))} to {show(_last(line))}" for line in lines)
@@ -77,7 +77,8 @@ def _chart(lines: list[Line], rounds: int, title: str, accuracy: bool, caption: 
         lines,
         show=show,
         label=f"Line chart. {title} from round 1 to {rounds}: {told}.",
-        y_title=title + (", powers of ten" if steep else ""),
+        tick=(lambda v: f"{100 * v:g} %") if accuracy else number,
+        y_title="powers of ten" if steep else "",
         log=steep,
         floor=0,
         ceiling=1 if accuracy else None,

@@ -43,7 +43,7 @@ def table(
     shades: Sequence[Sequence[float]] | None = None,
     words: Sequence[int] = (0,),
 ) -> Markup:
-    """A table; the first cell of a row names it. shades: 0 to 1 by cell; words: columns that are no numbers."""
+    """A table; the first cell of a row names it. shades: 0 to 1 by cell; words: columns of text."""
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(Markup(' class="word"') if c in words else "", text)
         for c, text in enumerate(heads)

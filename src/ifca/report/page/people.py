@@ -177,7 +177,8 @@ def _matrix_sentence(
     right = int((own <= np.nanmin(losses, axis=1)).sum())
     ranked = np.sort(losses, axis=1)
     ratio = float(np.nanmedian(ranked[:, 1] / np.maximum(ranked[:, 0], 1e-12)))
-    text = "Rows are clients, columns are models: clear where a model is the client's best, the darker the more it would lose with it."
+    text = "Rows are clients, columns are models: clear where a model is the client's best, "
+    text += "the darker the more it would lose with it."
     if drawn < len(label):
         text += f" Drawn are {drawn} of {len(label):,} clients."
     text += f" {right:,} of {count(len(label), 'client')} are with the model of their lowest training loss; "
