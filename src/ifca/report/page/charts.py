@@ -35,7 +35,7 @@ def line_chart(
     y_title: str,
     tick: Show | None = None,
     log: bool = False,
-    floor: float | None = None,
+    zero: bool = False,
     ceiling: float | None = None,
 ) -> Markup:
     """Lines over rounds, with a read-out for mouse, finger and arrow keys. label: the text alternative."""
@@ -45,7 +45,7 @@ def line_chart(
     values = [value for line in cut for value in line.y if value is not None and math.isfinite(value)]
     if not values:
         return Markup("")
-    low, high, ticks = _range(values, floor, ceiling, log)
+    low, high, ticks = _range([*values, 0.0] if zero else values, ceiling, log)
 
     def up(value: float) -> float:
         if log:
@@ -116,19 +116,16 @@ def areas(
     return plot(shapes, label=label, x=round_ticks(rounds), y=ticks, y_title=y_title, height="short")
 
 
-def _range(
-    values: list[float], floor: float | None, ceiling: float | None, log: bool
-) -> tuple[float, float, list[float]]:
+def _range(values: list[float], ceiling: float | None, log: bool) -> tuple[float, float, list[float]]:
+    """Both ends of an axis, and its ticks; no number here is below 0."""
     low, high = min(values), max(values)
     if log:
         a, b = math.floor(math.log10(low)), math.ceil(math.log10(high))
         b = max(b, a + 1)
         return 10.0**a, 10.0**b, [10.0**e for e in range(a, b + 1)]
-    ticks = nice(low, high)
-    if floor is not None:
-        ticks = [value for value in ticks if value >= floor - 1e-9] or [floor]
-    if ceiling is not None:
-        ticks = [value for value in ticks if value <= ceiling + 1e-9] or [ceiling]
+    ticks = [
+        tick for tick in nice(low, high) if tick >= min(0.0, low) and (ceiling is None or tick <= ceiling)
+    ]
     low, high = min(low, ticks[0]), max(high, ticks[-1])
     return low, high if high > low else low + 1, ticks
 

@@ -28,10 +28,12 @@ def over_time(run: RunFolder, past: History) -> Section:
         )
     present = sorted(set(past.table[past.table >= 0].tolist()))
     keys = legend([(colour(j), f"cluster {j}") for j in present])
-    body = figure(keys + _map(run, past), _map_sentence(run, past), "Clients by rounds")
+    body = figure(keys + _map(past), _map_sentence(run, past), "Clients by rounds")
+    if past.last_change() is None:
+        return Section("clusters", "Who is in which cluster over time", body)
     body += figure(_moves(past), _moves_sentence(past), "Clients that changed cluster")
     stops = _stops(past)
-    if len(stops) > 1 and past.last_change() is not None:
+    if len(stops) > 1:
         named = [(past.column(c), past.table[:, c].tolist()) for c in stops]
         label = f"Flow of clients between clusters at {listed([name for name, _ in named])}. " + _net(
             past, stops
@@ -89,7 +91,7 @@ def truth(run: RunFolder) -> Section | None:
     return Section("truth", "Found and true clusters", figure(matrix, text))
 
 
-def _map(run: RunFolder, past: History) -> Markup:
+def _map(past: History) -> Markup:
     rows, columns = chosen(len(past.order), ROWS), chosen(past.table.shape[1], COLUMNS)
     drawn = past.table[past.order[rows]][:, columns]
     names = [past.group[i] for i in rows]
@@ -109,7 +111,7 @@ def _map(run: RunFolder, past: History) -> Markup:
     size = f"{count(len(past.order), 'client')} (rows) by {count(past.rounds, 'round')} (columns)"
     height = min(420, max(140, 3 * len(rows)))
     return picture(
-        identity_picture(drawn, run.summary["k"]),
+        identity_picture(drawn),
         label=f"Map of {size}, coloured by cluster. {_settled(past)}",
         x=x,
         y=y,
@@ -175,8 +177,6 @@ def _moves(past: History) -> Markup:
 
 def _moves_sentence(past: History) -> str:
     top = int(past.changes.max())
-    if not top:
-        return "How many clients are in another cluster than in the round before: none, in any round."
     text = "How many clients are in another cluster than in the round before, by their own choice or because "
     return (
         f"{text}a cluster was divided. Most at once: {top:,}, at {past.column(int(past.changes.argmax()))}."
@@ -220,7 +220,8 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
     empty = len(last) - len(live)
     if empty and run.finished:
         text += f" {empty} of the {len(last)} models asked for {'has' if empty == 1 else 'have'} no clients"
-        text += ": the data do not need more." if run.summary["algorithm"] == "ifca" else "."
+        repaired = run.summary["algorithm"] == "ifca"
+        text += ": the algorithm saw no reason to divide further." if repaired else "."
     return text
 
 

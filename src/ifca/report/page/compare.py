@@ -40,7 +40,7 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
     result = figure(bars, sentence) + side_by_side(pairs)
     found = [
         Section("compared", "Side by side", result),
-        Section("together", "Round by round", over_rounds(pairs)),
+        Section("together", "Round by round", over_rounds(pairs, equals=True)),
     ]
     return [*found, Section("differences", "What was set differently", _differences(pairs))]
 

@@ -57,7 +57,7 @@ def traffic(run: RunFolder) -> Section:
         show=size_of,
         label=f"Line chart of bytes by round. {sentence}",
         y_title="bytes in a round",
-        floor=0,
+        zero=True,
     )
     keys = legend([(one.colour, one.name) for one in lines])
     return Section(

@@ -111,26 +111,26 @@ def ranking(bars: list[tuple[str, float, str, bool]], label: str) -> Markup:
 
 
 def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
-    """Every headline number of several runs."""
-    heads = [
-        "run",
-        "accuracy, train rule",
-        "accuracy, paper's rule",
-        "loss, train rule",
-        "loss, paper's rule",
+    """Every headline number of several runs, a column each."""
+    found = [run.summary for _, run in runs]
+    rows = [
+        ["test accuracy, train rule", *[percent(s.get("test_accuracy_train_rule")) for s in found]],
+        ["test accuracy, paper's rule", *[percent(s.get("test_accuracy")) for s in found]],
+        ["test loss, train rule", *[number(s.get("test_loss_train_rule")) for s in found]],
+        ["test loss, paper's rule", *[number(s.get("test_loss")) for s in found]],
+        ["training loss", *[number(s.get("train_loss")) for s in found]],
+        ["clusters with clients", *[_live(s) for s in found]],
+        ["clients in the right cluster", *[percent(s.get("cluster_accuracy"), 1) for s in found]],
+        ["sent down", *[size_of(s["bytes_down"]) for s in found]],
+        ["sent up", *[size_of(s["bytes_up"]) for s in found]],
+        ["time", *[duration(s["seconds"]) for s in found]],
     ]
-    heads += ["training loss", "clusters", "right cluster", "sent down", "sent up", "time"]
-    rows = []
-    for name, run in runs:
-        s = run.summary
-        scores = [percent(s.get("test_accuracy_train_rule")), percent(s.get("test_accuracy"))]
-        scores += [number(s.get(key)) for key in ("test_loss_train_rule", "test_loss", "train_loss")]
-        live = "–" if s["algorithm"] == "local" else f"{s['live_clusters']} of {s['k']}"
-        costs = [size_of(s["bytes_down"]), size_of(s["bytes_up"]), duration(s["seconds"])]
-        rows.append([name, *scores, live, percent(s.get("cluster_accuracy"), 1), *costs])
-    empty = [c for c in range(1, len(heads)) if all(row[c] == "–" for row in rows)]
-    kept = [c for c in range(len(heads)) if c not in empty]
-    return table([heads[c] for c in kept], [[row[c] for c in kept] for row in rows], caption="Side by side")
+    known = [row for row in rows if any(value != "–" for value in row[1:])]
+    return table(["", *[name for name, _ in runs]], known, caption="All numbers")
+
+
+def _live(summary: dict[str, Any]) -> str:
+    return "–" if summary["algorithm"] == "local" else f"{summary['live_clusters']} of {summary['k']}"
 
 
 def _meanings(runs: list[RunFolder]) -> Markup:

@@ -27,8 +27,11 @@ def learning(run: RunFolder) -> Section:
     return Section("learning", "Learning, round by round", body)
 
 
-def over_rounds(runs: list[tuple[str, RunFolder]]) -> Markup:
-    """One line per run: the test accuracy, or the loss where that is what is known."""
+def over_rounds(runs: list[tuple[str, RunFolder]], *, equals: bool = False) -> Markup:
+    """One line per run: the test accuracy, or the loss where that is what is known.
+
+    equals: the first is one among others, not the run that these are baselines of.
+    """
     wanted = ("test_accuracy_train_rule", "test_accuracy", "test_loss", "train_loss")
     everywhere = [key for key in wanted if all(_known(run, key) for _, run in runs if run.rounds)]
     if not everywhere or not any(run.rounds for _, run in runs):
@@ -38,15 +41,20 @@ def over_rounds(runs: list[tuple[str, RunFolder]]) -> Markup:
     lines = []
     for i, (name, run) in enumerate(runs):
         y = [record.get(key) for record in run.rounds]
-        lines.append(Line(name, y + [None] * (last - len(y)), COLOURS[i % len(COLOURS)], front=i == 0))
+        lines.append(Line(name, y + [None] * (last - len(y)), COLOURS[i % len(COLOURS)], equals or i == 0))
     accuracy = "accuracy" in key
     title = {"train_loss": "Training loss", "test_loss": "Test loss"}.get(key, "Test accuracy")
-    return _chart(lines, last, title, accuracy, f"{title} after each round", _course(title, lines, accuracy))
+    sentence = _course(title, lines, accuracy) if not equals else f"{title} after each round of each run."
+    final, seen = runs[0][1].summary.get(key), lines[0].y[-1]
+    if runs[0][1].finished and not equals and None not in (final, seen) and percent(final) != percent(seen):
+        sentence += f" After the last round every client chooses once more, which gives {percent(final)}."
+    return _chart(lines, last, title, accuracy, f"{title} after each round", sentence)
 
 
 def _by_cluster(run: RunFolder, key: str, title: str) -> Markup:
     found = [(record["round"], record.get(key)) for record in run.rounds]
-    if run.summary["k"] == 1 or not any(values for _, values in found):
+    known = [value for _, values in found for value in values or [] if value is not None]
+    if run.summary["k"] == 1 or not known:
         return Markup("")
     k, accuracy = run.summary["k"], "accuracy" in key
     lines = [
@@ -80,7 +88,6 @@ def _chart(lines: list[Line], rounds: int, title: str, accuracy: bool, caption: 
         tick=(lambda v: f"{100 * v:g} %") if accuracy else number,
         y_title="powers of ten" if steep else "",
         log=steep,
-        floor=0,
         ceiling=1 if accuracy else None,
     )
     keys = legend([(one.colour, one.name) for one in lines], dashed=[not one.front for one in lines])
