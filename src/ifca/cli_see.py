@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from ifca.core.errors import InvalidInput
 from ifca.report.live import LiveRun
 from ifca.report.page import write_page
 from ifca.report.show import REPORT
+from ifca.report.terminal import watch_terminal
+from ifca.report.watch import PageServer
 
 
 def report_command(
@@ -29,3 +33,34 @@ def report_command(
         raise InvalidInput("several runs: say where the page should go, with -o page.html")
     file = write_page(runs, out or directories[0] / REPORT)
     typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")
+
+
+def watch_command(
+    directory: Annotated[Path, typer.Argument(help="The folder of a run: not begun, going on, or finished.")],
+    port: Annotated[int, typer.Option(help="The page's port on this machine; 0: any that is free.")] = 0,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="In this terminal, until the run ends.")
+    ] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Watch a run live: a page in the browser, or (--terminal) here."""
+    try:
+        if terminal:
+            watch_terminal(Console(), directory)
+            return
+        with _listening(directory, port) as server:
+            typer.echo(f"live page of {directory}: {server.address} (this machine only; ctrl-C stops)")
+            if browser:
+                webbrowser.open(server.address)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("watch: stopped; the run is not touched")
+
+
+def _listening(directory: Path, port: int) -> PageServer:
+    try:
+        return PageServer(directory, port)
+    except (OSError, OverflowError) as reason:
+        raise InvalidInput(
+            f"--port {port}: cannot be used ({getattr(reason, 'strerror', None) or reason})"
+        ) from None

@@ -17,6 +17,11 @@ PAPER = (
     "(the paper's rule, which looks at the answers)"
 )
 
+FLATTERY = (
+    "There are no test data: training loss is measured on what a model has learned from, which flatters "
+    "small groups, and clients on their own most of all."
+)
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -55,7 +60,7 @@ def metric_of(*runs: RunFolder) -> Metric:
 def tiles(run: RunFolder) -> list[tuple[str, str, str]]:
     """The run at a glance: (name, value, remark)."""
     s, metric = run.summary, metric_of(run)
-    best = _best_baseline(run, metric)
+    best = None if metric.key == "train_loss" else _best_baseline(run, metric)
     found = [(metric.name, metric.show(metric.of(s)), _against(metric, metric.of(s), best))]
     if s["live_clusters"] is not None and s["algorithm"] != "local":
         found.append(("clusters with clients", f"{s['live_clusters']} of {s['k']}", ""))
@@ -166,7 +171,8 @@ def _verdict(run: RunFolder, metric: Metric) -> str:
     simple_first = sorted(run.baselines.items(), key=lambda pair: pair[0] not in ("global", "local"))
     others = [(n, metric.of(r.summary)) for n, r in simple_first]
     told = [_compared(metric, value, n, other) for n, other in others if other is not None]
-    return f"{text}: {listed(told)}." if told else f"{text}."
+    text = f"{text}: {listed(told)}." if told else f"{text}."
+    return f"{text} {FLATTERY}" if metric.key == "train_loss" and told else text
 
 
 def _compared(metric: Metric, value: float, name: str, other: float) -> str:

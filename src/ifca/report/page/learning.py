@@ -45,8 +45,10 @@ def over_rounds(runs: list[tuple[str, RunFolder]], *, equals: bool = False) -> M
     accuracy = "accuracy" in key
     title = {"train_loss": "Training loss", "test_loss": "Test loss"}.get(key, "Test accuracy")
     sentence = _course(title, lines, accuracy) if not equals else f"{title} after each round of each run."
+    if key == "train_loss":
+        sentence += " It is taken before each round's update."
     final, seen = runs[0][1].summary.get(key), lines[0].y[-1]
-    if runs[0][1].finished and not equals and None not in (final, seen) and percent(final) != percent(seen):
+    if runs[0][1].finished and accuracy and not equals and seen and percent(final) != percent(seen):
         sentence += f" After the last round every client chooses once more, which gives {percent(final)}."
     return _chart(lines, last, title, accuracy, f"{title} after each round", sentence)
 

@@ -101,8 +101,10 @@ def _spread(found: Scores) -> str:
 
 
 def _against(run: RunFolder, found: Scores) -> Markup:
-    """Who would be better off with one model for all, or alone."""
-    told = []
+    """Who would be better off with one model for all, or alone; training loss cannot tell."""
+    told: list[str] = []
+    if found.key == "train_loss":
+        return Markup("")
     for name, who in (("global", "with one model for all"), ("local", "on their own")):
         other = scores(run.baselines[name], found.key) if name in run.baselines else None
         if other is None:
@@ -124,7 +126,10 @@ def _worst(found: Scores) -> Markup:
         samples = [f"{int(row[key] or 0):,}" for key in ("train_samples", "test_samples")]
         rows.append([found.ids[i], row["cluster"], found.show(float(found.values[i])), *samples])
     heads = ["client", "cluster", found.name, "training samples", "test samples"]
-    return table(heads, rows, caption=f"The {len(rows)} clients served worst")
+    tested = 5 if any(row[4] != "0" for row in rows) else 4
+    return table(
+        heads[:tested], [row[:tested] for row in rows], caption=f"The {len(rows)} clients served worst"
+    )
 
 
 def loss_matrix(run: RunFolder) -> Section | None:
