@@ -11,6 +11,7 @@ from ifca.report.page.axes import chosen
 from ifca.report.page.charts import Line, Show
 
 ROWS = 12  # of a figure's numbers as a table
+MATRIX = 6  # columns of a matrix that fits on a phone
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def table(
     )
     body = Markup("")
     for r, row in enumerate(rows):
-        cells = Markup('<th scope="row">{}</th>').format(row[0])
+        cells = Markup('<th scope="row" data-head="{}">{}</th>').format(heads[0], row[0])
         for c, value in enumerate(row[1:], 1):
             shade = shades[r][c - 1] if shades is not None else 0.0
             style = Markup(' style="--shade:{:.0f}%" class="shaded"').format(100 * shade) if shade else ""
@@ -58,10 +59,11 @@ def table(
                 style = Markup(' class="word"')
             cells += Markup('<td{} data-head="{}">{}</td>').format(style, heads[c], value)
         body += Markup("<tr>{}</tr>").format(cells)
+    kind = "matrix" if shades is not None and len(heads) <= MATRIX else "list"
     return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table><caption>{0}</caption>'
-        "<thead><tr>{1}</tr></thead><tbody>{2}</tbody></table></div>"
-    ).format(caption, head, body)
+        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table class="{1}">'
+        "<caption>{0}</caption><thead><tr>{2}</tr></thead><tbody>{3}</tbody></table></div>"
+    ).format(caption, kind, head, body)
 
 
 def folded(summary: str, inside: Markup) -> Markup:

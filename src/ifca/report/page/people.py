@@ -75,7 +75,8 @@ def served(run: RunFolder) -> Section:
         f"{found.show(a)} to {found.show(b)}: {count(int(n), 'client')}"
         for a, b, n in zip(edges[:-1], edges[1:], heights, strict=True)
     ]
-    x: Ticks = [((t - low) / (high - low), found.show(t)) for t in ticks]
+    tick = (lambda t: f"{100 * t:g} %") if found.accuracy else number
+    x: Ticks = [((t - low) / (high - low), tick(t)) for t in ticks]
     sentence = _spread(found)
     chart = bars(
         [int(n) for n in heights],
@@ -183,7 +184,7 @@ def _matrix_sentence(
     ranked = np.sort(losses, axis=1)
     ratio = float(np.nanmedian(ranked[:, 1] / np.maximum(ranked[:, 0], 1e-12)))
     text = "Rows are clients, columns are models: clear where a model is the client's best, "
-    text += "the darker the more it would lose with it."
+    text += "the stronger the colour, the more it would lose with it."
     if drawn < len(label):
         text += f" Drawn are {drawn} of {len(label):,} clients."
     text += f" {right:,} of {count(len(label), 'client')} are with the model of their lowest training loss; "
