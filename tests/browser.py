@@ -19,9 +19,13 @@ import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
-needs_browser = pytest.mark.skipif(FOUND is None, reason=f"no browser: none of {', '.join(NAMES)} is installed")
-QUIET = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
-QUIET += ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic")
+needs_browser = pytest.mark.skipif(
+    FOUND is None, reason=f"no browser: none of {', '.join(NAMES)} is installed"
+)
+QUIET = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"),
+)
 
 
 class Browser:
@@ -95,7 +99,9 @@ class Browser:
 
     def look(self, width: int, *, dark: bool = False) -> None:
         """The size and the taste of the reader."""
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
         taste = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.ask("Emulation.setEmulatedMedia", features=[taste])
 

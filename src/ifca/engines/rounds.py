@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.identity import known_identity
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
@@ -26,8 +26,6 @@ from ifca.engines.live import train_live
 from ifca.engines.repair import repaired_state
 from ifca.engines.server import next_state
 
-Record = dict[str, Any]
-"""One round of the history, as a line of rounds.jsonl."""
 OnRound = Callable[[ClusterState, Record], None]
 
 

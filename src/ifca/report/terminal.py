@@ -38,10 +38,10 @@ def watch_terminal(console: Console, folder: Path, pause: float = 0.5) -> None:
 def view(run: RunFolder) -> Group:
     """The run on one screen."""
     data = (run.summary.get("config") or {}).get("data", {}).get("name", run.path.name)
-    parts: list[Text | ProgressBar | Table] = [
-        Text.assemble((f"{data}, {NAMES[run.summary['algorithm']]}", "bold"), f"   {status(run)}")
-    ]
-    parts.append(ProgressBar(total=max(1, run.planned), completed=len(run.rounds), width=60))
+    title = Text.assemble((f"{data}, {NAMES[run.summary['algorithm']]}", "bold"), f"   {status(run)}")
+    bar = Table.grid()
+    bar.add_row(ProgressBar(total=max(1, run.planned), completed=len(run.rounds), width=60))
+    parts: list[Text | Table] = [title, bar]
     if run.rounds:
         parts += [_curves(run), _sizes(run)]
     for event in (run.summary.get("events") or [])[-EVENTS:]:
