@@ -10,7 +10,7 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,10 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def wait(self, expression: str, seconds: float = 30, also: Callable[[], object] = lambda: None) -> None:
+    def wait(self, expression: str, seconds: float = 30) -> None:
         """Until an expression is true."""
         deadline = time.monotonic() + seconds
-        while not self.evaluate(expression):
-            also()
+        while not self.evaluate(f"Boolean({expression})"):
             assert time.monotonic() < deadline, f"waited {seconds} s in vain for {expression}"
             time.sleep(0.05)
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import time
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,10 @@ class Page(HTMLParser):
         if inside == "dd":
             self.tiles[self._term] = self.tiles.get(self._term, "") + data.strip()
 
-    def row(self, head: str) -> list[str]:
-        """The cells of the first row with this name."""
-        return next(row for table in self.tables for row in table if row and row[0] == head)[1:]
+    def row(self, name: str, head: str = "") -> list[str]:
+        """The cells of the first row with this name, in a table that begins with this head."""
+        tables = [table for table in self.tables if table[0][0] == head]
+        return next(row for table in tables for row in table if row[0] == name)[1:]
 
 
 def made(folder: Path, *settings: str, base: list[str] = SMALL) -> Page:
@@ -96,7 +98,10 @@ def made(folder: Path, *settings: str, base: list[str] = SMALL) -> Page:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with baselines."""
     folder = tmp_path_factory.mktemp("report") / "whole"
-    run(read_config(None, [*SMALL, 'baselines=["global", "local"]']), folder)
+    run(
+        read_config(None, [*SMALL, "data.samples=50", "model.hidden=[100]", 'baselines=["global", "local"]']),
+        folder,
+    )
     return folder
 
 
@@ -118,7 +123,7 @@ def test_numbers_are_those_of_the_summary(whole: Path) -> None:
     assert found.row("test accuracy, paper's rule") == [shown(one["test_accuracy"]) for one in everybody]
     assert found.row("training loss") == [f"{one['train_loss']:.4g}" for one in everybody]
     for cluster in summary["clusters"]:
-        cells = found.row(str(cluster["cluster"]))
+        cells = found.row(str(cluster["cluster"]), "cluster")
         assert cells[0] == str(cluster["clients"])
         assert cells[3] == shown(cluster["test_accuracy"])
     for name, row in summary["true_clusters"].items():
@@ -129,14 +134,16 @@ def test_numbers_are_those_of_the_summary(whole: Path) -> None:
 def test_sentences_are_true(whole: Path) -> None:
     """Counted again from the files, another way."""
     text = Page(page([read_run(whole)])).text
-    rounds = [json.loads(line)["identity"] for line in (whole / "rounds.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (whole / "rounds.jsonl").read_text().splitlines()]
     with (whole / "clients.csv").open() as file:
         clients = list(csv.DictReader(file))
-    columns = [*rounds, [int(row["cluster"]) for row in clients]]
-    moves = [
-        sum(a != b for a, b in zip(x, y, strict=True)) for x, y in zip(columns, columns[1:], strict=False)
-    ]
-    ever = sum(len({column[i] for column in columns}) > 1 for i in range(len(clients)))
+    columns: list[dict[int, int]] = [{}]
+    for record in records:
+        who = range(len(clients)) if record["clients"] is None else record["clients"]
+        columns.append(columns[-1] | dict(zip(who, record["identity"], strict=True)))
+    columns.append({i: int(row["cluster"]) for i, row in enumerate(clients)})
+    moves = [sum(before[i] != after[i] for i in before) for before, after in pairwise(columns)]
+    ever = sum(len({column[i] for column in columns if i in column}) > 1 for i in range(len(clients)))
     assert sum(moves) > 0
     assert f"{ever} of {len(clients)} clients changed cluster at some time ({sum(moves)} changes" in text
     with (whole / "baselines" / "global" / "clients.csv").open() as file:
@@ -188,7 +195,8 @@ def test_the_numbers_of_restarts_count_all_of_them(tmp_path: Path) -> None:
 def test_names_from_files_are_text(whole: Path, tmp_path: Path) -> None:
     evil = "<img src=x onerror='window.hacked=1'>\"'&"
     folder = copy_of(whole, tmp_path / "<b>run")
-    rows = list(csv.reader((folder / "clients.csv").open()))
+    with (folder / "clients.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
     for row in rows[1:]:
         row[0] = evil
     with (folder / "clients.csv").open("w", newline="") as file:
@@ -213,7 +221,7 @@ def test_several_runs_are_compared(whole: Path, tmp_path: Path) -> None:
     check_form(found)
     summaries = [json.loads((folder / "summary.json").read_text()) for folder in (whole, tmp_path / "two")]
     assert found.row("test accuracy, train rule") == [shown(s["test_accuracy_train_rule"]) for s in summaries]
-    assert found.row("k") == ["4", "2"]
+    assert found.row("k", "setting") == ["4", "2"]
     best = max(summaries, key=lambda s: s["test_accuracy_train_rule"])
     name = "whole" if best is summaries[0] else "two"
     assert f"Best is {name} with {shown(best['test_accuracy_train_rule'])}" in found.text

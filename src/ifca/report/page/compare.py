@@ -35,7 +35,8 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
     order = sorted(values, reverse=metric.accuracy)
     bars = ranking(
         [(name, value, metric.show(value), name == best[1]) for value, name in order],
-        "; ".join(f"{name}: {metric.show(value)}" for value, name in order),
+        f"{metric.name.capitalize()} of {len(order)} runs: "
+        + "; ".join(f"{name} {metric.show(value)}" for value, name in order),
     )
     result = figure(bars, sentence) + side_by_side(pairs)
     found = [
