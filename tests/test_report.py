@@ -54,7 +54,7 @@ class Page(HTMLParser):
         found = dict(attrs)
         if tag not in self.EMPTY:
             self._open.append(tag)
-        self.ids += [found["id"]] if found.get("id") else []
+        self.ids += [name for name in [found.get("id")] if name]
         self.addresses += [found[name] or "" for name in ("src", "href") if name in found]
         if found.get("role") == "img":
             self.alternatives.append(found.get("aria-label") or "")
