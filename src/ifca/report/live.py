@@ -28,9 +28,12 @@ class LiveRun:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise InvalidInput(f"{path}: no such run folder")
+        others = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+        if others and not (path / "config.toml").is_file():
+            raise InvalidInput(f"{path}: not a run folder (it has no config.toml)")
         self.path = path
         self._log = GrowingLog()
-        self._done: RunFolder | None = None
+        self._done: tuple[str, RunFolder] | None = None
 
     def version(self) -> str:
         """Another one whenever there is something new."""
@@ -47,18 +50,23 @@ class LiveRun:
     def read(self) -> RunFolder:
         """The run as it is now."""
         if is_finished(self.path):
-            if self._done is None or not self._done.baselines:
-                self._done = read_run(self.path)
-            found = sorted(folder for folder in self.path.glob("baselines/*") if is_finished(folder))
-            others = self._done.baselines or {folder.name: read_run(folder) for folder in found}
-            return replace(self._done, baselines=others, state=self._state())
-        self._done = None
+            version = self.version()
+            if self._done is None or self._done[0] != version:
+                self._done = version, self._whole()
+            return self._done[1]
         config, log = _config(self.path), _log_of(self.path)
         rounds = self._log.read(log)
         summary = so_far(config, rounds, log.parent)
         faults = read_log(self.path / "faults.jsonl")
         planned = int(config.get("rounds", 0))
         return RunFolder(self.path, summary, rounds, [], {}, faults, planned, self._state(), log)
+
+    def _whole(self) -> RunFolder:
+        """The finished run, with the baselines that are finished, too."""
+        run = read_run(self.path)
+        found = sorted(folder for folder in self.path.glob("baselines/*") if is_finished(folder))
+        others = run.baselines or {folder.name: read_run(folder) for folder in found}
+        return replace(run, baselines=others, state=self._state())
 
     def _state(self) -> str:
         begun = _log_of(self.path).is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +16,7 @@ from ifca.report.status import status
 
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
+REST = 5  # times as long as making the content took: training needs the processor, too
 
 
 class PageServer(ThreadingHTTPServer):
@@ -25,7 +27,8 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.run = LiveRun(folder)
         self._looking = threading.Lock()
-        self._content: tuple[str, str] = "", ""
+        self._version, self._article = "", ""
+        self._rest = 0.0  # the time until which a large page is not made again
         super().__init__((HOST, port), Handler)
 
     @property
@@ -37,15 +40,20 @@ class PageServer(ThreadingHTTPServer):
         """Whether there is news, and where the run stands."""
         with self._looking:
             found = self.run.read()
-            return {"version": self.run.version(), "state": found.state, "text": status(found)}
+            version = self.run.version()
+            if found.state == "running" and self._version and time.monotonic() < self._rest:
+                version = self._version
+            return {"version": version, "state": found.state, "text": status(found)}
 
     def content(self) -> str:
         """What the page says now; made again only when something is new."""
         with self._looking:
             version = self.run.version()
-            if version != self._content[0]:
-                self._content = version, article([self.run.read()])
-            return self._content[1]
+            if version != self._version:
+                began = time.monotonic()
+                self._version, self._article = version, article([self.run.read()])
+                self._rest = time.monotonic() + REST * (time.monotonic() - began)
+            return self._article
 
     def whole(self) -> str:
         """The page as it is opened."""

@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 from markupsafe import Markup
 
-from ifca.report.page.axes import Ticks, chosen, colour, legend, picture, round_ticks
+from ifca.report.page.axes import COLOURS, Ticks, chosen, colour, legend, picture, round_ticks
 from ifca.report.page.charts import POINTS, areas, bars
 from ifca.report.page.flow import flow
 from ifca.report.page.history import History
@@ -126,6 +126,8 @@ def _map_sentence(run: RunFolder, past: History) -> str:
     text = f"Each row is a client, each column a round, each colour a cluster; clients are sorted by {by}."
     if any(record["clients"] is not None for record in run.rounds):
         text += " A client that did not take part in a round keeps the colour of its last choice."
+    if run.summary["k"] > len(COLOURS):
+        text += f" Colours repeat after {len(COLOURS)} clusters."
     m, rows = len(past.order), len(chosen(len(past.order), ROWS))
     if rows < m:
         text += f" Drawn are {rows} of the {m:,} clients, evenly spaced in this order."

@@ -47,6 +47,8 @@ def traffic(run: RunFolder) -> Section:
     if len(s.get("restarts") or []) > 1:
         sentence += f", over {len(s['restarts'])} restarts (drawn is the one that was kept)"
     sentence += f": {size_of((s['bytes_down'] + s['bytes_up']) / max(1, s['clients']))} per client."
+    if s.get("bytes_evaluation"):
+        sentence += f" Questions for scores took another {size_of(s['bytes_evaluation'])}."
     top = max(range(len(down)), key=lambda i: down[i])
     if down[-1] < 0.8 * down[top]:
         sentence += f" Most went down in round {top + 1} ({size_of(down[top])}), "

@@ -10,6 +10,7 @@ from ifca.report.page.parts import Section, figure, numbers
 from ifca.report.read import RunFolder
 from ifca.report.words import NAMES, listed, number, percent
 
+MOST = 12  # clusters in one chart
 STEEP = 30  # a loss that falls by more than this factor is drawn in powers of ten
 
 
@@ -64,8 +65,13 @@ def _by_cluster(run: RunFolder, key: str, title: str) -> Markup:
         for j in range(k)
     ]
     lines = [line for line in lines if any(value is not None for value in line.y)]
+    sizes = run.rounds[-1]["cluster_sizes"]
+    largest = sorted(lines, key=lambda line: -sizes[int(line.name.split()[1])])[:MOST]
+    left_out = len(lines) - len(largest)
+    lines = [line for line in lines if line in largest]
     ends = {line.name: line.y[-1] for line in lines if line.y[-1] is not None}
     sentence = f"{title} after each round; a line begins and ends with its cluster."
+    sentence += f" Drawn are the {MOST} largest clusters." if left_out else ""
     if len(ends) > 1:
         show = percent if accuracy else number
         best, worst = (max, min) if accuracy else (min, max)

@@ -25,7 +25,7 @@ class Section:
 
 def figure(picture: Markup, sentence: str, title: str = "", extra: Markup | None = None) -> Markup:
     """A figure, and one sentence that says what it shows and what is noteworthy."""
-    head = Markup("<h4>{}</h4>").format(title) if title else ""
+    head = Markup('<p class="title">{}</p>').format(title) if title else ""
     return Markup("<figure>{}{}<figcaption>{}</figcaption>{}</figure>").format(
         head, picture, sentence, extra or ""
     )
@@ -60,10 +60,13 @@ def table(
             cells += Markup('<td{} data-head="{}">{}</td>').format(style, heads[c], value)
         body += Markup("<tr>{}</tr>").format(cells)
     kind = "matrix" if shades is not None and len(heads) <= MATRIX else "list"
-    return Markup(
-        '<div class="scroll" tabindex="0" role="region" aria-label="{0}"><table class="{1}">'
-        "<caption>{0}</caption><thead><tr>{2}</tr></thead><tbody>{3}</tbody></table></div>"
-    ).format(caption, kind, head, body)
+    whole = Markup(
+        '<table class="{}"><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
+    ).format(kind, caption, head, body)
+    reach = (
+        Markup(' tabindex="0" role="region" aria-label="{}"').format(caption) if len(heads) > MATRIX else ""
+    )
+    return Markup('<div class="scroll"{}>{}</div>').format(reach, whole)
 
 
 def folded(summary: str, inside: Markup) -> Markup:
