@@ -59,7 +59,7 @@ def page(runs: Sequence[RunFolder], *, live: bool = False) -> str:
 
 def article(runs: Sequence[RunFolder]) -> str:
     """What the page says, without its frame: what is renewed while a run goes on."""
-    names = labels(runs)
+    names, now = labels(runs), datetime.now(timezone.utc)
     return (
         _environment()
         .get_template("article.html")
@@ -67,7 +67,7 @@ def article(runs: Sequence[RunFolder]) -> str:
             alone=len(runs) == 1,
             compared=None if len(runs) == 1 else comparison(runs, names),
             runs=[_told(run, name) for run, name in zip(runs, names, strict=True)],
-            written=datetime.now(timezone.utc).strftime("%-d %B %Y, %H:%M UTC"),
+            written=f"{now.day} {now:%B %Y, %H:%M} UTC",
             version=version("ifca"),
         )
     )
@@ -112,8 +112,10 @@ def _lead(run: RunFolder) -> str:
     done = count(len(run.rounds), "round")
     how = f"{done}" if run.finished else f"{len(run.rounds):,} of {count(run.planned, 'round')}"
     text = f"{clients} trained together for {how}, each keeping its data to itself ({what}). "
-    if s["algorithm"] in ("local", "global"):
-        return text.replace("trained together", "trained") if s["algorithm"] == "local" else text
+    if s["algorithm"] == "local":
+        return text.replace("trained together", "trained")
+    if s["k"] == 1:
+        return text
     if run.finished:
         groups = count(s["live_clusters"], "group")
         return f"{text}Nobody said which clients are alike; {groups} came out, each with its own model."

@@ -64,7 +64,7 @@ def tiles(run: RunFolder) -> list[tuple[str, str, str]]:
     found = [(metric.name, metric.show(metric.of(s)), _against(metric, metric.of(s), best))]
     if s["live_clusters"] is not None and s["algorithm"] != "local":
         found.append(("clusters with clients", f"{s['live_clusters']} of {s['k']}", ""))
-    if s.get("cluster_accuracy") is not None:
+    if s.get("cluster_accuracy") is not None and s["k"] > 1:
         found.append(("clients in the right cluster", percent(s["cluster_accuracy"], 1), "against the truth"))
     found.append(("clients", f"{s['clients']:,}", _tested(s)))
     done = "" if run.finished else f"of {run.planned:,}"

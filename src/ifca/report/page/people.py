@@ -194,9 +194,9 @@ def _matrix_sentence(
 def _means(losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int]) -> Markup:
     groups = sorted(set(label.tolist()))
     means = [[float(np.nanmean(losses[label == i, c])) for c in range(len(live))] for i in groups]
-    top = max(max(row) for row in means) or 1.0
+    low, top = min(min(row) for row in means), max(max(row) for row in means)
     rows = [
         [f"clients of cluster {i}", *[number(v) for v in row]] for i, row in zip(groups, means, strict=True)
     ]
-    shades = [[0.8 * value / top for value in row] for row in means]
+    shades = [[0.8 * (value - low) / ((top - low) or 1.0) for value in row] for row in means]
     return table(["", *[f"model {j}" for j in live]], rows, caption="Mean training loss", shades=shades)
