@@ -156,3 +156,10 @@ def test_unknown_and_missing_trackers_are_one_sentence(
         "needs the package a_package_that_is_not_there: pip install 'ifca[track]'" in capsys.readouterr().err
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_store_that_mlflow_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://store")
+    with pytest.raises(InvalidInput, match=r"--track mlflow: .*nonsense"):
+        trackers(["mlflow"], tmp_path)

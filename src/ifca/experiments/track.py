@@ -49,7 +49,10 @@ def make_tracker(name: str, folder: Path) -> Callback:
         return TensorBoard(folder / "tensorboard")
     from ifca.experiments.track_mlflow import MLflow
 
-    return MLflow(folder)
+    try:
+        return MLflow(folder)
+    except Exception as reason:
+        raise InvalidInput(f"--track mlflow: {' '.join(str(reason).split())}") from reason
 
 
 def trackers(names: list[str] | None, folder: Path) -> list[Callback]:
