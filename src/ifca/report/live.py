@@ -140,10 +140,9 @@ def _clients(rounds: list[Record], folder: Path) -> int:
     """How many clients there are, from the checkpoint or from a round in which all took part."""
     if not rounds:
         return 0
-    counts = [len(r["identity"] or []) for r in rounds if r["clients"] is None] or [
-        rounds[-1]["participants"]
+    counts = [
+        r["participants"] if r["clients"] is None else max(r["clients"], default=-1) + 1 for r in rounds
     ]
-    counts += [max(r["clients"], default=-1) + 1 for r in rounds if r["clients"] is not None]
     try:
         with safe_open(folder / "checkpoint.safetensors", "np") as content:
             counts.append(content.get_slice("identity").get_shape()[0])

@@ -72,4 +72,5 @@
     show(plot, from + steps[event.key]);
   });
   addEventListener("focusout", hide);
+  addEventListener("resize", hide);
 })();
