@@ -21,6 +21,7 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 from ifca.cli import app, main
+from ifca.core.callbacks import Training
 from ifca.core.choose_k import Evidence, loss_points, loss_silhouette, stability, supported
 from ifca.core.errors import InvalidInput
 from ifca.experiments.choose_k import choose_k, parse_range
@@ -227,6 +228,6 @@ def test_bars_stay_on_the_screen() -> None:
     progress = Progress(console=Console(quiet=True))
     bars = Bars(progress)
     for stage in range(BARS + 5):
-        bars.stage(str(stage), 10, 0)
+        bars.started(Training(str(stage), 10))
     assert [task.description for task in progress.tasks][-1] == str(BARS + 4)
     assert len(progress.tasks) == BARS

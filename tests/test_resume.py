@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.data import rotated_digits
 from ifca.engines.checkpoint import load_tensors, save_tensors
@@ -103,11 +104,13 @@ def test_every_torn_state_of_the_folder_resumes(tmp_path: Path) -> None:
     out = tmp_path / "torn"
 
     class StopAt:
-        def stage(self, title: str, rounds: int, done: int) -> None: ...
+        def started(self, training: Training) -> None: ...
 
-        def round(self, record: dict[str, object]) -> None:
+        def round_ended(self, record: Record) -> None:
             if record["round"] == 5:
                 raise KeyboardInterrupt
+
+        def finished(self, summary: dict[str, object]) -> None: ...
 
     with pytest.raises(KeyboardInterrupt):
         run(config, out, StopAt())

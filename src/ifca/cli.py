@@ -14,6 +14,8 @@ from ifca import __version__
 from ifca.cli_choose_k import choose_k_command
 from ifca.cli_data import app as data_app
 from ifca.cli_federate import app as federate_app
+from ifca.cli_see import report_command, watch_command
+from ifca.core.callbacks import Several
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
 from ifca.experiments.assign import assign_client
@@ -22,12 +24,15 @@ from ifca.experiments.config import Config, read_config
 from ifca.experiments.directory import next_directory
 from ifca.experiments.run import resume as resume_run
 from ifca.experiments.run import run as run_config
+from ifca.experiments.track import trackers
 from ifca.report.show import watched
 from ifca.report.tables import bench_table
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
 app.command("choose-k")(choose_k_command)
+app.command("report")(report_command)
+app.command("watch")(watch_command)
 app.add_typer(federate_app, name="federate")
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
@@ -38,6 +43,9 @@ Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a 
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
 EngineOption = Annotated[str | None, typer.Option(help="loop or vectorised.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+Track = Annotated[
+    list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
+]
 
 
 @app.command()
@@ -48,9 +56,10 @@ def run(
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
+    track: Track = None,
 ) -> None:
     """Train a job and write its folder."""
-    _train(read_config(config, settings, device=device, engine=engine), out, quiet)
+    _train(read_config(config, settings, device=device, engine=engine), out, quiet, track)
 
 
 @app.command()
@@ -61,16 +70,18 @@ def compare(
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
+    track: Track = None,
 ) -> None:
     """Train a job and all the other algorithms on the same data, side by side."""
     everything = [*(settings or []), 'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]']
-    _train(read_config(config, everything, device=device, engine=engine), out, quiet)
+    _train(read_config(config, everything, device=device, engine=engine), out, quiet, track)
 
 
 @app.command()
-def resume(directory: Path, quiet: Quiet = False) -> None:
+def resume(directory: Path, quiet: Quiet = False, track: Track = None) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
-    watched(lambda progress: resume_run(directory, progress), directory, quiet)
+    tracker = trackers(track, directory)
+    watched(lambda bars: resume_run(directory, Several([bars, *tracker])), directory, quiet)
 
 
 @app.command()
@@ -148,6 +159,7 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _train(config: Config, out: Path | None, quiet: bool) -> None:
+def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
     folder = out or next_directory(config)
-    watched(lambda progress: run_config(config, folder, progress), folder, quiet)
+    tracker = trackers(track, folder)
+    watched(lambda bars: run_config(config, folder, Several([bars, *tracker])), folder, quiet)

@@ -8,9 +8,11 @@ from typing import Annotated
 
 import typer
 
+from ifca.core.callbacks import Several
 from ifca.core.errors import InvalidInput
 from ifca.experiments.config import read_config
 from ifca.experiments.directory import next_directory
+from ifca.experiments.track import trackers
 from ifca.report.show import watched
 
 app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
@@ -21,6 +23,9 @@ Settings = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+Track = Annotated[
+    list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
+]
 
 
 @app.callback()
@@ -41,15 +46,17 @@ def simulate(
         str | None, typer.Option(help="An existing Ray cluster, HOST:PORT or auto.")
     ] = None,
     quiet: Quiet = False,
+    track: Track = None,
 ) -> None:
     """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
     from ifca.experiments.federation.simulate import simulate as simulate_config
 
     chosen = read_config(config, settings)
     folder = out or next_directory(chosen)
+    tracker = trackers(track, folder)
     watched(
-        lambda progress: simulate_config(
-            chosen, folder, progress, cpus=cpus, gpus=gpus, ray_address=ray_address
+        lambda bars: simulate_config(
+            chosen, folder, Several([bars, *tracker]), cpus=cpus, gpus=gpus, ray_address=ray_address
         ),
         folder,
         quiet,
@@ -85,6 +92,7 @@ def server(
     out: Out = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     quiet: Quiet = False,
+    track: Track = None,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
     from ifca.experiments.federation.door import Door
@@ -103,9 +111,11 @@ def server(
     folder = resume or out or next_directory(chosen)
     if resume is None:
         new(folder)
-    door = Door(host, port, tls_dir)
+    door, tracker = Door(host, port, tls_dir), trackers(track, folder)
     try:
-        watched(lambda progress: federate(chosen, folder, door, progress, typer.echo), folder, quiet)
+        watched(
+            lambda bars: federate(chosen, folder, door, Several([bars, *tracker]), typer.echo), folder, quiet
+        )
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; 'ifca federate server --resume {folder}' goes on") from None
 

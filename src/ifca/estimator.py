@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any, Literal
 
@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import best_restart
 from ifca.core.oneshot import Clusterer
 from ifca.core.recipe import Algorithm, Option, Recipe
-from ifca.core.types import Params, live_models, select
+from ifca.core.types import ClusterState, Params, live_models, select
 from ifca.data import Client, Federation
 from ifca.data.check import as_array
 from ifca.data.clients import features
@@ -28,7 +29,7 @@ from ifca.engines.check import check
 from ifca.engines.job import EngineName
 from ifca.engines.live import score_live
 from ifca.engines.precision import Precision
-from ifca.engines.rounds import OnRound, Record
+from ifca.engines.rounds import OnRound
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
 
@@ -43,7 +44,8 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
     MLP for classification, linear for regression), loss (per sample), precision, engine, device,
     memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a scikit-learn clusterer, or a
-    function of k and seed), on_round (a function of state and record, called after every round).
+    function of k and seed), on_round (a function of state and record, called after every round), callbacks
+    (told of every start, round and end: ifca.core.callbacks.Callback).
 
     After fit: models_ (name -> [k, ...]), labels_ [m], history_ (a record per round), train_loss_,
     restarts_ (training loss of each restart), fitted_ (everything else).
@@ -85,6 +87,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         warm_start: Params | None = None,
         clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None,
         on_round: OnRound | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
         for name, value in list(locals().items()):  # only stores: checks are fit's
             if name not in ("self", "__class__"):
@@ -97,9 +100,10 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         starts: list[Fitted] = []
         self.restarts_: list[float] = []
         failure: IFCAError | None = None
+        told = Several(self.callbacks)
         for restart in range(job.recipe.restarts):
             try:
-                starts.append(fit(job, restart=restart, on_round=self.on_round))
+                starts.append(self._start(job, restart, told))
                 self.restarts_.append(starts[-1].train_loss)
             except Diverged as diverged:  # noqa: PERF203
                 failure = diverged
@@ -113,11 +117,24 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = best.history
         self.train_loss_ = best.train_loss
+        told.finished(best.outcome())
         live = len(set(self.labels_.tolist()))
         if job.recipe.algorithm == "ifca-plain" and live < job.recipe.k:
             advice = "try more restarts, or a smaller k"
             warnings.warn(f"only {live} of {self.k} clusters have clients; {advice}", FewerClustersWarning, 2)
         return self
+
+    def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
+        recipe = job.recipe
+        title = recipe.algorithm + ("" if recipe.restarts == 1 else f" {restart + 1}/{recipe.restarts}")
+        told.started(Training(title, recipe.rounds, settings=asdict(recipe)))
+
+        def on_round(state: ClusterState, record: Record) -> None:
+            if self.on_round is not None:
+                self.on_round(state, record)
+            told.round_ended(record)
+
+        return fit(job, restart=restart, on_round=on_round)
 
     def losses(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
         """Mean loss of each of the k models on a client's data: [k]."""

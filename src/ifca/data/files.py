@@ -1,9 +1,20 @@
-"""Files written whole or not at all."""
+"""Files written whole or not at all, and folders that one process at a time works in."""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ifca.core.errors import InvalidInput
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".running"  # held while a process works in a folder; the system lets go of it however that ends
 
 
 def write_atomically(file: Path, content: bytes) -> None:
@@ -18,3 +29,32 @@ def write_atomically(file: Path, content: bytes) -> None:
     except OSError as failure:
         temporary.unlink(missing_ok=True)
         raise OSError(failure.errno, failure.strerror, str(file)) from failure
+
+
+@contextmanager
+def working_in(folder: Path, patience: float = 2.0) -> Iterator[None]:
+    """Refuse a folder that another process works in."""
+    with (folder / LOCK).open("a") as lock:
+        if sys.platform != "win32":
+            deadline = time.monotonic() + patience  # someone may just be looking
+            while not _taken(lock.fileno(), fcntl.LOCK_EX):
+                if time.monotonic() > deadline:
+                    raise InvalidInput(f"{folder}: another process trains in this folder")
+                time.sleep(0.05)
+        yield
+
+
+def is_worked_in(folder: Path) -> bool:
+    """Whether a process of this machine works in a folder now."""
+    if sys.platform == "win32" or not (folder / LOCK).exists():
+        return False
+    with (folder / LOCK).open() as lock:
+        return not _taken(lock.fileno(), fcntl.LOCK_SH)
+
+
+def _taken(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

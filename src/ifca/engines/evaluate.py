@@ -43,6 +43,10 @@ class Evaluation:
         mean = float(loss.sum() / self.sizes[served].sum()) if len(loss) else math.nan
         return mean if math.isfinite(mean) else None
 
+    def served_by(self, j: int) -> Tensor:
+        """The paper's rule, of the clients alone that it sends to model j."""
+        return torch.where(self.paper_rule == j, j, -1)
+
     def correct(self, rule: Tensor) -> Tensor:
         """Right predictions of each client."""
         return self._chosen(self.scores.correct, rule)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ifca.core.baselines import given_identity
+from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import assert_distinct, is_balanced, random_models, warm_start
@@ -23,7 +25,7 @@ from ifca.engines.evaluate import Evaluation, evaluate
 from ifca.engines.job import Job
 from ifca.engines.live import score_live
 from ifca.engines.precision import products
-from ifca.engines.rounds import OnRound, Record, check_finite, train
+from ifca.engines.rounds import OnRound, check_finite, train
 
 REDRAWS = 1000
 
@@ -50,6 +52,22 @@ class Fitted:
         """Each client's training loss under its own model: [m]; NaN for one that did not answer."""
         column = self.labels.clamp(min=0) if self.train.loss.shape[1] > 1 else torch.zeros_like(self.labels)
         return self.train.loss.gather(1, column[:, None])[:, 0].double()
+
+    def outcome(self) -> dict[str, Any]:
+        """The main numbers, for those who are told of the end."""
+        found: dict[str, Any] = {
+            "algorithm": self.job.recipe.algorithm,
+            "rounds": self.state.round,
+            "train_loss": self.train_loss,
+            "live_clusters": len(set(self.labels.tolist())),
+            "bytes_down": int(self.state.bytes_down.sum()),
+            "bytes_up": int(self.state.bytes_up.sum()),
+        }
+        if self.test is not None:
+            for name, rule in (("", self.test.paper_rule), ("_train_rule", self.test.train_rule)):
+                found["test_accuracy" + name] = self.test.accuracy(rule)
+                found["test_loss" + name] = self.test.mean_loss(rule)
+        return found
 
 
 def fit(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.identity import known_identity
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
@@ -26,8 +26,6 @@ from ifca.engines.live import train_live
 from ifca.engines.repair import repaired_state
 from ifca.engines.server import next_state
 
-Record = dict[str, Any]
-"""One round of the history, as a line of rounds.jsonl."""
 OnRound = Callable[[ClusterState, Record], None]
 
 
@@ -44,6 +42,10 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
                 record["test_accuracy"] = test.accuracy(test.paper_rule)
                 record["test_accuracy_train_rule"] = test.accuracy(test.train_rule)
                 record["test_loss"] = test.mean_loss(test.paper_rule)
+                if job.recipe.algorithm != "local":
+                    served = [test.served_by(j) for j in range(job.models)]
+                    record["cluster_test_accuracy"] = [test.accuracy(rule) for rule in served]
+                    record["cluster_test_loss"] = [test.mean_loss(rule) for rule in served]
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
@@ -94,6 +96,7 @@ def describe(
         "rounds_unchanged": after.unchanged,
         "train_loss": float(replies.loss.double().mean()),
         "cluster_sizes": None if local else sizes,
+        "cluster_train_loss": None if local else _means(replies.loss, replies.identity, k),
         "live_clusters": sum(size > 0 for size in sizes),
         "models": int(live_models(after.theta).sum()),
         "bytes_down": int((after.bytes_down - before.bytes_down).sum()),
@@ -104,6 +107,12 @@ def describe(
         record["cluster_accuracy"] = cluster_accuracy(true[who.numpy()], replies.identity.numpy())
         record["adjusted_rand_index"] = adjusted_rand_index(true[who.numpy()], replies.identity.numpy())
     return record
+
+
+def _means(loss: Tensor, identity: Tensor, k: int) -> list[float | None]:
+    """Mean loss of each cluster's participants; None where it has none."""
+    members = [loss[identity == j].double() for j in range(k)]
+    return [float(own.mean()) if len(own) else None for own in members]
 
 
 def check_finite(recipe: Recipe, clients: Clients, when: str, who: Tensor, loss: Tensor) -> None:

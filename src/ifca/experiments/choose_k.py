@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from ifca.core.callbacks import Callback, Record, Silent, Training
 from ifca.core.choose_k import Evidence, loss_silhouette, stability, supported
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
 from ifca.engines.check import check
-from ifca.engines.rounds import Record
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, config_dict, with_absolute_paths
 from ifca.experiments.directory import CONFIG, check_unused, new_directory, same_config
-from ifca.experiments.progress import Progress, Silent
 from ifca.experiments.results import CLIENTS
 from ifca.experiments.run import go_on
 
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 
 def choose_k(
-    config: Config, ks: range, seeds: int, out: Path, progress: Progress | None = None
+    config: Config, ks: range, seeds: int, out: Path, callback: Callback | None = None
 ) -> dict[str, Any]:
     """Train every k from every seed, as far as it is not done; write and return what was found."""
     if seeds < 1:
@@ -43,7 +42,7 @@ def choose_k(
         check(make_job(replace(config, k=k), federation))  # refuse what cannot run before a folder is made
     _open(config, federation, out)
     pairs = [
-        _one(one, federation, out, Titled(progress or Silent(), title, alone=config.restarts == 1))
+        _one(one, federation, out, Titled(callback or Silent(), title, alone=config.restarts == 1))
         for one, title in _jobs(config, ks, seeds)
     ]
     result = _result(config, ks, pairs) | {"clients": len(federation.train)}
@@ -67,19 +66,24 @@ def parse_range(text: str) -> range:
 
 @dataclass(frozen=True)
 class Titled:
-    """Passes progress on under a title that says which k and seed it is of."""
+    """Passes on what it is told under a title that says which k and seed it is of."""
 
-    inner: Progress
+    inner: Callback
     title: str
     alone: bool  # whether each job is a single training
 
-    def stage(self, title: str, rounds: int, done: int) -> None:
+    def started(self, training: Training) -> None:
         """A training begins."""
-        self.inner.stage(self.title if self.alone else f"{self.title}, {title}", rounds, done)
+        title = self.title if self.alone else f"{self.title}, {training.title}"
+        self.inner.started(replace(training, title=title))
 
-    def round(self, record: Record) -> None:
+    def round_ended(self, record: Record) -> None:
         """A round has ended."""
-        self.inner.round(record)
+        self.inner.round_ended(record)
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        """One of the jobs is done."""
+        self.inner.finished(summary)
 
 
 def _base(config: Config) -> Config:
@@ -119,13 +123,13 @@ def _jobs(config: Config, ks: range, seeds: int) -> Iterator[tuple[Config, str]]
         yield replace(config, k=k, seed=seed), f"k {k}, seed {seed} ({done} of {len(pairs)})"
 
 
-def _one(config: Config, federation: Federation, out: Path, progress: Progress) -> Row:
+def _one(config: Config, federation: Federation, out: Path, callback: Callback) -> Row:
     """One k and seed: trained in a run folder of its own, or read from it where that is done."""
     folder = out / f"k-{config.k}" / f"seed-{config.seed}"
     if not (folder / CONFIG).exists():
         new_directory(config, folder)
     try:
-        summary = go_on(config, federation, folder, progress)
+        summary = go_on(config, federation, folder, callback)
     except Diverged as failure:
         raise Diverged(f"k {config.k}, seed {config.seed}: {failure}") from failure
     label, losses = _read_clients(folder / CLIENTS)

@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ifca.core.callbacks import Callback, Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
 from ifca.engines import Fitted, Job, fit
 from ifca.engines.checkpoint import load_state, save_state
-from ifca.engines.rounds import Record
 from ifca.experiments.config import Config, config_dict, read_config, write_config
-from ifca.experiments.progress import Progress
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
@@ -55,7 +54,7 @@ def open_directory(out: Path) -> Config:
     return read_config(out / CONFIG)
 
 
-def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, progress: Progress) -> Fitted:
+def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, callback: Callback) -> Fitted:
     """Train one start of a job inside a folder, from its checkpoint where there is one."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / CHECKPOINT
@@ -64,13 +63,13 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, p
     if file.exists():
         state = load_state(file, job.device, lambda found: _same_run(file, found, header))
     history = _rounds_until(folder / ROUNDS, 0 if state is None else state.round)
-    progress.stage(title, job.recipe.rounds, len(history))
+    callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
 
     def on_round(state: ClusterState, record: Record) -> None:
         append_line(folder / ROUNDS, json.dumps(record, allow_nan=False))
         if state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds:
             save_state(file, state, header)
-        progress.round(record)
+        callback.round_ended(record)
 
     fitted = fit(job, restart=restart, resume=state, on_round=on_round)
     fitted.history[:0] = history

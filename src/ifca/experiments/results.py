@@ -7,6 +7,7 @@ import io
 import json
 import math
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,11 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "restarts": restarts,
         "kept_restart": fitted.restart,
         "config": config_dict(config),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "versions": {
+            "ifca": version("ifca"),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
     }
 
 
@@ -187,7 +192,7 @@ def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:
     heard = mine & ~fitted.own_loss.isnan()  # of a real federation some may not have answered
     result["train_loss"] = float(fitted.own_loss[heard].mean()) if bool(heard.any()) else None
     if test is not None:
-        only = torch.where(test.paper_rule == j, test.paper_rule, -1)
+        only = test.served_by(j)
         result |= {"test_accuracy": test.accuracy(only), "test_loss": test.mean_loss(only)}
     return result
 

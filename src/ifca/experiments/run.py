@@ -9,42 +9,47 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ifca.core.callbacks import Callback, Silent
 from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
-from ifca.data.files import write_atomically
+from ifca.data.files import working_in, write_atomically
 from ifca.engines import Fitted, Job
 from ifca.engines.check import check
 from ifca.experiments.build import make_federation, make_job
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.directory import CONFIG, check_finished, new_directory, open_directory, train_in
-from ifca.experiments.progress import Progress, Silent
 from ifca.experiments.results import SUMMARY, finished_summary, restart_report, write_results
 
 Summary = dict[str, Any]
 MakeJob = Callable[[Config, Federation], Job]
 
 
-def run(config: Config, out: Path, progress: Progress | None = None) -> Summary:
+def run(config: Config, out: Path, callback: Callback | None = None) -> Summary:
     """Train a new run in an unused folder."""
     config = with_absolute_paths(config)
     federation = make_federation(config)
     check(make_job(config, federation))  # refuse what cannot run before a folder is made
     new_directory(config, out)
-    return go_on(config, federation, out, progress or Silent())
+    return go_on(config, federation, out, callback or Silent())
 
 
-def resume(out: Path, progress: Progress | None = None) -> Summary:
+def resume(out: Path, callback: Callback | None = None) -> Summary:
     """Go on with a run that was interrupted; a finished one is left as it is."""
     config = open_directory(out)
-    return go_on(config, make_federation(config), out, progress or Silent())
+    return go_on(config, make_federation(config), out, callback or Silent())
 
 
 def go_on(
-    config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob = make_job
+    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob = make_job
 ) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
-    summary = _one_algorithm(config, federation, out, progress, make)
+    with working_in(out):
+        return _go_on(config, federation, out, callback, make)
+
+
+def _go_on(config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob) -> Summary:
+    summary = _one_algorithm(config, federation, out, callback, make)
     others = {}
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
@@ -53,7 +58,7 @@ def go_on(
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder)
             try:
-                others[algorithm] = _one_algorithm(baseline, federation, folder, progress, make)
+                others[algorithm] = _one_algorithm(baseline, federation, folder, callback, make)
             except Diverged as failure:  # the others are worth reporting all the same
                 others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
@@ -63,26 +68,28 @@ def go_on(
 
 
 def _one_algorithm(
-    config: Config, federation: Federation, out: Path, progress: Progress, make: MakeJob
+    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob
 ) -> Summary:
     if done := finished_summary(out):
         check_finished(out, config, done)
         return done
     job = make(config, federation)
-    fitted, reports = _best_start(config, job, out, progress)
-    return write_results(out, fitted, config, reports)
+    fitted, reports = _best_start(config, job, out, callback)
+    summary = write_results(out, fitted, config, reports)
+    callback.finished(summary)
+    return summary
 
 
-def _best_start(config: Config, job: Job, out: Path, progress: Progress) -> tuple[Fitted, list[Summary]]:
+def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tuple[Fitted, list[Summary]]:
     """All restarts, each reported; the best is judged by the clients' own training loss."""
     if config.restarts == 1:
-        fitted = train_in(out, job, config, 0, config.algorithm, progress)
+        fitted = train_in(out, job, config, 0, config.algorithm, callback)
         return fitted, [restart_report(0, fitted)]
     starts: list[Fitted | Diverged] = []
     for restart in range(config.restarts):
         title = f"{config.algorithm} {restart + 1}/{config.restarts}"
         try:
-            starts.append(train_in(out / "restarts" / str(restart), job, config, restart, title, progress))
+            starts.append(train_in(out / "restarts" / str(restart), job, config, restart, title, callback))
         except Diverged as failure:
             starts.append(failure)
     losses = [start.train_loss if isinstance(start, Fitted) else math.inf for start in starts]

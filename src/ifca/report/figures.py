@@ -13,16 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ifca.report.read import RunFolder
+from ifca.report.words import NAMES
 
 # Okabe and Ito's colours: told apart by readers with any colour vision.
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"]
-NAMES = {
-    "ifca": "IFCA",
-    "ifca-plain": "plain IFCA",
-    "global": "global",
-    "local": "local",
-    "oneshot": "one-shot",
-}
 
 
 def write_figures(run: RunFolder) -> list[Path]:

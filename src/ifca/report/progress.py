@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from ifca.core.callbacks import Training
+
 LINES_PER_STAGE = 4
 BARS = 12  # on show at a time; the oldest make room
 
@@ -32,16 +34,20 @@ class Bars:
         self._progress = progress
         self._task: TaskID | None = None
 
-    def stage(self, title: str, rounds: int, done: int) -> None:
+    def started(self, training: Training) -> None:
         """A new bar; beyond a screenful the oldest goes."""
         if len(self._progress.tasks) >= BARS:
             self._progress.remove_task(self._progress.task_ids[0])
-        self._task = self._progress.add_task(title, total=rounds, completed=done, status="")
+        done = len(training.history)
+        self._task = self._progress.add_task(training.title, total=training.rounds, completed=done, status="")
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round_ended(self, record: dict[str, Any]) -> None:
         """One step of the bar."""
         assert self._task is not None
         self._progress.update(self._task, advance=1, status=describe(record).split(", clusters")[0])
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        """The full bar says it."""
 
 
 class Lines:
@@ -51,17 +57,20 @@ class Lines:
         self._console = console
         self._title, self._rounds = "", 0
 
-    def stage(self, title: str, rounds: int, done: int) -> None:
+    def started(self, training: Training) -> None:
         """Remember the title."""
-        self._title, self._rounds = title, rounds
-        if done:
-            self._say(f"{title}: goes on after round {done}/{rounds}")
+        self._title, self._rounds = training.title, training.rounds
+        if training.history:
+            self._say(f"{self._title}: goes on after round {len(training.history)}/{self._rounds}")
 
-    def round(self, record: dict[str, Any]) -> None:
+    def round_ended(self, record: dict[str, Any]) -> None:
         """The first, the last, and a few in between."""
         done = record["round"] + 1
         if done in (1, self._rounds) or done % max(1, self._rounds // LINES_PER_STAGE) == 0:
             self._say(f"{self._title}: round {done}/{self._rounds}, {describe(record)}")
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        """The tables say it."""
 
     def _say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True, highlight=False)

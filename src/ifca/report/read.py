@@ -1,10 +1,10 @@
-"""A run's folder as data for tables and figures. Reads only; never trains."""
+"""A run's folder as data for tables, figures and pages. Reads only; never trains."""
 
 from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,33 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 
+Record = dict[str, Any]
+FILES = ("summary.json", "rounds.jsonl", "clients.csv")
+
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What a finished run left behind."""
+    """What a run left behind, or has so far."""
 
     path: Path
     summary: dict[str, Any]
-    rounds: list[dict[str, Any]]
-    clients: list[dict[str, str]]
+    rounds: list[Record]
+    clients: list[dict[str, str]]  # none before its end
     baselines: dict[str, RunFolder]
+    faults: list[Record] = field(default_factory=list)  # of a federation
+    planned: int = 0  # rounds in all
+    state: str = "finished"  # or: running, stopped, waiting (for the first round)
+    log: Path = Path()  # where the rounds are from
 
-    def identities(self) -> NDArray[np.int64]:
+    @property
+    def finished(self) -> bool:
+        """Whether its results are final; baselines may still be trained."""
+        return bool(self.clients)
+
+    def identities(self) -> NDArray[np.int16]:
         """Cluster of each training client in each round: [m, T], -1 where it did not take part."""
         m = self.summary["clients"]
-        table = np.full((m, len(self.rounds)), -1, np.int64)
+        table = np.full((m, len(self.rounds)), -1, np.int16)
         for t, record in enumerate(self.rounds):
             everybody = slice(len(record["identity"]))  # who joined later stands behind
             who = everybody if record["clients"] is None else record["clients"]
@@ -35,15 +47,45 @@ class RunFolder:
         return table
 
 
+def is_finished(path: Path) -> bool:
+    """Whether all result files are there; the summary is written last."""
+    return all((path / name).is_file() for name in FILES)
+
+
 def read_run(path: Path) -> RunFolder:
     """Read a finished run and its baselines."""
-    for name in ("summary.json", "rounds.jsonl", "clients.csv"):
+    if not path.is_dir():
+        raise InvalidInput(f"{path}: no such run folder")
+    for name in FILES:
         if not (path / name).is_file():
             raise InvalidInput(f"{path}: has no {name}; is it a finished run? ('ifca resume {path}' goes on)")
-    summary = json.loads((path / "summary.json").read_text())
-    rounds = [json.loads(line) for line in (path / "rounds.jsonl").read_text().splitlines()]
+    summary = _json(path / "summary.json")
+    rounds = read_log(path / "rounds.jsonl")
     with (path / "clients.csv").open(newline="") as table:
         clients = list(csv.DictReader(table))
     done = [name for name, one in summary.get("baselines", {}).items() if "error" not in one]
     others = {name: read_run(path / "baselines" / name) for name in done}
-    return RunFolder(path, summary, rounds, clients, others)
+    faults = read_log(path / "faults.jsonl")
+    return RunFolder(
+        path, summary, rounds, clients, others, faults, summary["rounds"], log=path / "rounds.jsonl"
+    )
+
+
+def read_log(file: Path) -> list[Record]:
+    """The whole lines of a log; the last one may still be in the making."""
+    content = file.read_bytes() if file.is_file() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except json.JSONDecodeError as reason:
+        raise InvalidInput(
+            f"{file}: has a line that is not JSON ({reason}); the file was altered"
+        ) from reason
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(file.read_text())
+    except json.JSONDecodeError as reason:
+        raise InvalidInput(f"{file}: not valid JSON ({reason}); it was cut off or altered") from reason
+    return content

@@ -9,16 +9,19 @@ from typing import Any
 from rich.console import Console
 
 from ifca.report.figures import write_figures
+from ifca.report.page import write_page
 from ifca.report.progress import Bars, Lines, watching
-from ifca.report.read import read_run
+from ifca.report.read import RunFolder, read_run
 from ifca.report.tables import clusters_table, comparison_table, events_table, restarts_table
 
 Watcher = Bars | Lines
+REPORT = "report.html"
 
 
 def watched(job: Callable[[Watcher], object], folder: Path, quiet: bool) -> None:
     """Train under a progress bar, then show what came out."""
     console = Console()
+    _say(console, f"run folder: {folder} ('ifca watch {folder}' shows it live)")
     with watching(console, plain=quiet or not console.is_terminal) as progress:
         job(progress)
     show(console, folder)
@@ -41,10 +44,27 @@ def show(console: Console, folder: Path) -> None:
     console.print(comparison_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:
-            console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False, markup=False)
+            _say(console, f"{name}: {baseline['error']}")
     for figure in write_figures(finished):
-        console.print(f"figure: {figure}", soft_wrap=True, highlight=False, markup=False)
-    console.print(f"run folder: {folder}", soft_wrap=True, highlight=False, markup=False)
+        _say(console, f"figure: {figure}")
+    _write_report(console, finished)
+    _say(console, f"run folder: {folder}")
+
+
+def _write_report(console: Console, finished: RunFolder) -> None:
+    """The page of the run; without it the run is none the worse."""
+    file = finished.path / REPORT
+    try:
+        _say(console, f"report: {write_page([finished], file)}")
+    except Exception as reason:  # noqa: BLE001
+        _say(
+            console,
+            f"report: {file} could not be written ({reason}); 'ifca report {finished.path}' tries again",
+        )
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _fewer(summary: dict[str, Any]) -> str:

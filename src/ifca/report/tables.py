@@ -7,8 +7,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from ifca.report.figures import NAMES
 from ifca.report.read import RunFolder
+from ifca.report.words import NAMES, size_of
 
 
 def comparison_table(run: RunFolder) -> Table:
@@ -31,8 +31,8 @@ def comparison_table(run: RunFolder) -> Table:
             show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
             _percent(summary["cluster_accuracy"]),
-            _bytes(summary["bytes_down"]),
-            _bytes(summary["bytes_up"]),
+            size_of(summary["bytes_down"]),
+            size_of(summary["bytes_up"]),
             f"{summary['seconds']:.1f}",
         )
     return table
@@ -175,12 +175,3 @@ def _spread(value: float | None) -> str:
 
 def _short(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

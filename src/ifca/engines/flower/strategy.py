@@ -16,6 +16,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
+from ifca.core.callbacks import Record
 from ifca.core.types import ClusterState
 from ifca.engines.evaluate import evaluate
 from ifca.engines.flower.desk import Desk, Terms
@@ -26,7 +27,7 @@ from ifca.engines.flower.records import from_record, to_record
 from ifca.engines.flower.roster import Roster, introduce
 from ifca.engines.job import Job
 from ifca.engines.live import live_part
-from ifca.engines.rounds import Record, one_round, sketch_of, taking_part
+from ifca.engines.rounds import one_round, sketch_of, taking_part
 
 
 class _Collected(Mail):

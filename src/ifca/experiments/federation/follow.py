@@ -6,16 +6,17 @@ import json
 import time
 from pathlib import Path
 
-from ifca.experiments.config import Config
+from ifca.core.callbacks import Callback, Record, Training
+from ifca.experiments.config import Config, config_dict
 from ifca.experiments.directory import CONFIG, ROUNDS, open_directory
-from ifca.experiments.progress import Progress
+from ifca.experiments.results import finished_summary
 
 
 class Follower:
     """Tells a watcher about each new line of the logs of a run's parts."""
 
-    def __init__(self, out: Path, config: Config, progress: Progress) -> None:
-        self.out, self.config, self.progress = out, config, progress
+    def __init__(self, out: Path, config: Config, callback: Callback) -> None:
+        self.out, self.config, self.callback = out, config, callback
         self._read: dict[Path, int] = {}
         self._stage: Path | None = None
         self._heard = time.monotonic()
@@ -33,6 +34,12 @@ class Follower:
             for line in whole.splitlines():
                 self._tell(log, json.loads(line))
 
+    def finish(self) -> None:
+        """Tell what came out, of the run and of its baselines."""
+        for folder in (self.out, *sorted(self.out.glob("baselines/*"))):
+            if (summary := finished_summary(folder)) is not None:
+                self.callback.finished(summary)
+
     def heard(self) -> None:
         """Start counting silence again."""
         self._heard = time.monotonic()
@@ -46,11 +53,12 @@ class Follower:
             sorted(self.out.rglob(ROUNDS), key=lambda log: log.stat().st_mtime) if self.out.exists() else []
         )
 
-    def _tell(self, log: Path, record: dict[str, object]) -> None:
+    def _tell(self, log: Path, record: Record) -> None:
         if log != self._stage:
             owner = log.parent if (log.parent / CONFIG).exists() else log.parent.parent.parent
             config = open_directory(owner) if (owner / CONFIG).exists() else self.config
             self._stage = log
-            self.progress.stage(config.algorithm, config.rounds, int(str(record["round"])))
-        self.progress.round(record)
+            before = [json.loads(line) for line in log.read_text().splitlines()[: record["round"]]]
+            self.callback.started(Training(config.algorithm, config.rounds, before, config_dict(config)))
+        self.callback.round_ended(record)
         self.heard()

@@ -11,6 +11,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from ifca.core.callbacks import Callback, Silent
 from ifca.data import Federation
 from ifca.data.files import write_atomically
 from ifca.engines import Job
@@ -22,7 +23,6 @@ from ifca.experiments.build import make_job
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.directory import CONFIG, append_line, new_directory
 from ifca.experiments.federation.joining import admit
-from ifca.experiments.progress import Progress, Silent
 from ifca.experiments.results import SUMMARY
 from ifca.experiments.run import go_on
 from ifca.models.task import Factory
@@ -88,7 +88,7 @@ def serve(
     grid: Grid,
     config: Config,
     out: Path,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
     *,
     model: Factory | None = None,
     poll: float = 0.1,
@@ -113,7 +113,7 @@ def serve(
         write_atomically(out / ROSTER, json.dumps(desk.roster.to_json(), indent=1).encode())
         before = desk.roster
         try:
-            summary = go_on(config, federation, out, progress or Silent(), make)
+            summary = go_on(config, federation, out, callback or Silent(), make)
             break
         except Joined:
             reception.wait(1)

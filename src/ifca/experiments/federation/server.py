@@ -12,6 +12,7 @@ from pathlib import Path
 
 import tomli_w
 
+from ifca.core.callbacks import Callback as Told
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.engines.flower import TooFewClients
 from ifca.experiments.config import Config, with_absolute_paths, write_config
@@ -22,7 +23,6 @@ from ifca.experiments.federation.follow import Follower
 from ifca.experiments.federation.keys import CA
 from ifca.experiments.federation.link import connection, register, status, submit
 from ifca.experiments.federation.processes import ProcessFailed, last_words, running, wait_healthy
-from ifca.experiments.progress import Progress
 
 APP = '''"""Made by ifca federate server: the config beside this file, on Flower."""
 
@@ -37,7 +37,7 @@ server = server_app(CONFIG)
 KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)}
 
 
-def federate(config: Config, out: Path, door: Door, progress: Progress, say: Callable[[str], None]) -> None:
+def federate(config: Config, out: Path, door: Door, callback: Told, say: Callable[[str], None]) -> None:
     """Serve one run to its end; an interruption leaves its checkpoint, to go on from with --resume."""
     door.check()
     config = replace(with_absolute_paths(config), engine="flower")
@@ -55,12 +55,13 @@ def federate(config: Config, out: Path, door: Door, progress: Progress, say: Cal
         run = submit(_app(config, out, work), home)
         terms = config.federation
         say(f"open at {door.host}:{door.port}; waiting for {terms.clients or terms.min_clients} clients")
-        follower = Follower(out, config, progress)
+        follower = Follower(out, config, callback)
         while not (work / DONE).exists():
             follower.look()
             _still_there(superlink, work, home, run, log, follower)
             time.sleep(0.2)
         follower.look()
+        follower.finish()
 
 
 def resumed(out: Path) -> Config:

@@ -15,18 +15,18 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
+from ifca.core.callbacks import Callback
 from ifca.experiments.build import make_federation
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.federation.apps import client_app
 from ifca.experiments.federation.processes import QUIET
 from ifca.experiments.federation.serve import serve
-from ifca.experiments.progress import Progress
 
 
 def simulate(
     config: Config,
     out: Path,
-    progress: Progress | None = None,
+    callback: Callback | None = None,
     *,
     cpus: float = 1.0,
     gpus: float = 0.0,
@@ -43,7 +43,7 @@ def simulate(
     result: dict[str, Any] = {}
 
     def work(grid: Grid) -> None:
-        result.update(serve(grid, config, out, progress))
+        result.update(serve(grid, config, out, callback))
 
     on_ray(work, client_app(config), clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
     return result

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
+from ifca.core.callbacks import Record
 from ifca.core.metrics import cluster_accuracy
 from ifca.engines import Fitted
-from ifca.engines.rounds import Record
 from ifca.experiments.paper.frame import Line
 
 RULES = ("test_accuracy", "test_accuracy_train_rule")

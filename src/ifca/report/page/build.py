@@ -1,0 +1,141 @@
+"""The page: sections in a template, with its style and script inside. Nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from ifca.data.files import write_atomically
+from ifca.report.page.clusters import over_time, sizes, truth
+from ifca.report.page.compare import comparison, labels
+from ifca.report.page.costs import events, settings, traffic
+from ifca.report.page.headline import headline, tiles
+from ifca.report.page.history import history
+from ifca.report.page.learning import learning
+from ifca.report.page.models import model_distances
+from ifca.report.page.parts import Section, paragraph
+from ifca.report.page.people import loss_matrix, served
+from ifca.report.read import RunFolder
+from ifca.report.words import EXPLAINED, NAMES, count
+
+STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_page(runs: Sequence[RunFolder], file: Path) -> Path:
+    """Write the page of some runs."""
+    write_atomically(file, page(runs).encode())
+    return file
+
+
+def page(runs: Sequence[RunFolder], *, live: bool = False) -> str:
+    """The whole page; live: it asks the server it came from for news."""
+    style, script = (_read(name) for name in ("page.css", "page.js"))
+    if live:
+        script += _read("live.js")
+    title = f"{_subject(runs[0])}: {_name(runs[0])}" if len(runs) == 1 else f"{len(runs)} runs compared"
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            style=Markup(style),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            live=live,
+            content=Markup(article(runs)),
+        )
+    )
+
+
+def article(runs: Sequence[RunFolder]) -> str:
+    """What the page says, without its frame: what is renewed while a run goes on."""
+    names, now = labels(runs), datetime.now(timezone.utc)
+    return (
+        _environment()
+        .get_template("article.html")
+        .render(
+            alone=len(runs) == 1,
+            compared=None if len(runs) == 1 else comparison(runs, names),
+            runs=[_told(run, name) for run, name in zip(runs, names, strict=True)],
+            written=f"{now.day} {now:%B %Y, %H:%M} UTC",
+            version=version("ifca"),
+        )
+    )
+
+
+def sections(run: RunFolder) -> list[Section]:
+    """Everything that can be said of a run, in the order a reader asks."""
+    if not run.rounds:
+        return [Section("waiting", "Nothing to see yet", paragraph("The first round has not ended yet."))]
+    past = history(run)
+    found = [headline(run), learning(run)]
+    if past is not None:
+        found += [over_time(run, past), sizes(run, past)]
+    folder = run.path if run.finished else run.log.parent
+    later = [
+        truth(run),
+        served(run),
+        loss_matrix(run),
+        model_distances(run, folder),
+        traffic(run),
+        events(run),
+    ]
+    return [*found, *[section for section in later if section is not None], settings(run)]
+
+
+def _told(run: RunFolder, name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "subject": _subject(run),
+        "algorithm": _name(run),
+        "state": run.state,
+        "state_word": STATES[run.state],
+        "lead": _lead(run),
+        "tiles": tiles(run) if run.rounds else [],
+        "sections": sections(run),
+    }
+
+
+def _lead(run: RunFolder) -> str:
+    s, what = run.summary, EXPLAINED[run.summary["algorithm"]]
+    clients = count(s["clients"], "client") if s["clients"] else "The clients"
+    done = count(len(run.rounds), "round")
+    how = f"{done}" if run.finished else f"{len(run.rounds):,} of {count(run.planned, 'round')}"
+    text = f"{clients} trained together for {how}, each keeping its data to itself ({what}). "
+    if s["algorithm"] == "local":
+        return text.replace("trained together", "trained")
+    if s["k"] == 1:
+        return text
+    if run.finished:
+        groups = count(s["live_clusters"], "group")
+        return f"{text}Nobody said which clients are alike; {groups} came out, each with its own model."
+    return text + "Nobody says which clients are alike; the clusters are found on the way."
+
+
+def _subject(run: RunFolder) -> str:
+    return str((run.summary.get("config") or {}).get("data", {}).get("name", run.path.name))
+
+
+def _name(run: RunFolder) -> str:
+    return NAMES[run.summary["algorithm"]]
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("ifca.report.page"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text()

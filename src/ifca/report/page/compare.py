@@ -1,0 +1,57 @@
+"""Several runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from ifca.report.page.costs import flat
+from ifca.report.page.headline import metric_of, ranking, side_by_side
+from ifca.report.page.learning import over_rounds
+from ifca.report.page.parts import Section, figure, paragraph, table
+from ifca.report.read import RunFolder
+
+
+def labels(runs: Sequence[RunFolder]) -> list[str]:
+    """The folders' names, as long as they must be to differ."""
+    parts = [run.path.resolve().parts for run in runs]
+    for depth in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [f"{'/'.join(part)} ({i})" for i, part in enumerate(parts, 1)]
+
+
+def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]:
+    """What differs, in results and in settings."""
+    pairs = list(zip(names, runs, strict=True))
+    metric = metric_of(*runs)
+    better = max if metric.accuracy else min
+    values = [(metric.of(run.summary) or 0.0, name) for name, run in pairs]
+    best = better(values)
+    sentence = f"{metric.name.capitalize()} of each run; {metric.rule}. "
+    sentence += f"Best is {best[1]} with {metric.show(best[0])}."
+    order = sorted(values, reverse=metric.accuracy)
+    bars = ranking(
+        [(name, value, metric.show(value), name == best[1]) for value, name in order],
+        f"{metric.name.capitalize()} of {len(order)} runs: "
+        + "; ".join(f"{name} {metric.show(value)}" for value, name in order),
+    )
+    result = figure(bars, sentence) + side_by_side(pairs)
+    found = [
+        Section("compared", "Side by side", result),
+        Section("together", "Round by round", over_rounds(pairs, equals=True)),
+    ]
+    return [*found, Section("differences", "What was set differently", _differences(pairs))]
+
+
+def _differences(pairs: Sequence[tuple[str, RunFolder]]) -> Markup:
+    configs = [flat(run.summary.get("config") or {}) for _, run in pairs]
+    keys = sorted({key for config in configs for key in config})
+    rows = [[key, *[config.get(key, "not set") for config in configs]] for key in keys]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    if not rows:
+        return paragraph("All settings are the same.")
+    heads = ["setting", *[name for name, _ in pairs]]
+    return table(heads, rows, caption="Settings that differ", words=tuple(range(len(heads))))

@@ -1,0 +1,202 @@
+"""How well each client is served, who is served worst, and what other models would do for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from ifca.report.page.axes import Ticks, chosen, nice, picture
+from ifca.report.page.charts import bars
+from ifca.report.page.images import ROWS, shade_picture
+from ifca.report.page.parts import Section, figure, paragraph, table
+from ifca.report.read import RunFolder
+from ifca.report.words import count, number, percent
+
+WORST = 10
+MODELS = 30  # columns of the loss matrix at most
+KEYS = ("test_accuracy_train_rule", "test_accuracy", "test_loss", "train_loss")
+LATER = "This is known when the run has ended."
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per client that has it."""
+
+    key: str
+    ids: list[str]
+    values: NDArray[np.float64]
+    rows: list[dict[str, str]]
+
+    @property
+    def accuracy(self) -> bool:
+        """Whether more is better."""
+        return "accuracy" in self.key
+
+    @property
+    def name(self) -> str:
+        """What is measured."""
+        return self.key.removesuffix("_train_rule").replace("_", " ").replace("train loss", "training loss")
+
+    def show(self, value: float) -> str:
+        """In words."""
+        return percent(value, 1) if self.accuracy else number(value)
+
+    @property
+    def worst_first(self) -> list[int]:
+        """Places, those served worst first."""
+        signed = self.values if self.accuracy else -self.values
+        return [int(i) for i in np.argsort(signed, kind="stable")]
+
+
+def scores(run: RunFolder, key: str | None = None) -> Scores | None:
+    """The clients' scores by the first of the keys that any of them has."""
+    keys = KEYS if key is None else (key,)
+    for name in keys:
+        rows = [row for row in run.clients if row.get(name, "") != ""]
+        if rows:
+            return Scores(name, [r["id"] for r in rows], np.array([float(r[name]) for r in rows]), rows)
+    return None
+
+
+def served(run: RunFolder) -> Section:
+    """The distribution over clients, and its bad end."""
+    found = scores(run)
+    if found is None:
+        return Section("served", "How well each client is served", paragraph(LATER))
+    low, high = float(found.values.min()), float(found.values.max())
+    ticks = nice(low, 1.0 if found.accuracy else high, 5)
+    ticks = [t for t in ticks if not (found.accuracy and t > 1 + 1e-9)]
+    low, high = min(low, ticks[0]), max(high, ticks[-1])
+    heights, edges = np.histogram(found.values, 24, (low, high))
+    names = [
+        f"{found.show(a)} to {found.show(b)}: {count(int(n), 'client')}"
+        for a, b, n in zip(edges[:-1], edges[1:], heights, strict=True)
+    ]
+    tick = (lambda t: f"{100 * t:g} %") if found.accuracy else number
+    x: Ticks = [((t - low) / (high - low), tick(t)) for t in ticks]
+    sentence = _spread(found)
+    chart = bars(
+        [int(n) for n in heights],
+        x=x,
+        show=lambda v: f"{v:,.0f}",
+        label=f"Histogram of {found.name} over clients. {sentence}",
+        y_title="clients",
+        names=names,
+    )
+    body = figure(chart, sentence, f"{found.name.capitalize()} of each client") + _against(run, found)
+    return Section("served", "How well each client is served", body + _worst(found))
+
+
+def _spread(found: Scores) -> str:
+    values, worst = found.values, found.worst_first[0]
+    middle, tail = np.median(values), np.quantile(values, 0.1 if found.accuracy else 0.9)
+    side, other = ("at least", "at most") if found.accuracy else ("at most", "at least")
+    text = (
+        f"How many clients have which {found.name}. Half of the {count(len(values), 'client')} have {side} "
+    )
+    text += f"{found.show(float(middle))}, a tenth {other} {found.show(float(tail))}; served worst is client "
+    return text + f"{found.ids[worst]} with {found.show(float(values[worst]))}."
+
+
+def _against(run: RunFolder, found: Scores) -> Markup:
+    """Who would be better off with one model for all, or alone; training loss cannot tell."""
+    told: list[str] = []
+    if found.key == "train_loss":
+        return Markup("")
+    for name, who in (("global", "with one model for all"), ("local", "on their own")):
+        other = scores(run.baselines[name], found.key) if name in run.baselines else None
+        if other is None:
+            continue
+        theirs = dict(zip(other.ids, other.values.tolist(), strict=True))
+        pairs = [(v, theirs[i]) for i, v in zip(found.ids, found.values.tolist(), strict=True) if i in theirs]
+        better = sum((v > o) if found.accuracy else (v < o) for v, o in pairs)
+        worse = sum((v < o) if found.accuracy else (v > o) for v, o in pairs)
+        told.append(
+            f"{better:,} of {count(len(pairs), 'client')} are served better than {who}, {worse:,} worse"
+        )
+    return paragraph(". ".join(told) + ".") if told else Markup("")
+
+
+def _worst(found: Scores) -> Markup:
+    rows = []
+    for i in found.worst_first[:WORST]:
+        row = found.rows[i]
+        samples = [f"{int(row[key] or 0):,}" for key in ("train_samples", "test_samples")]
+        rows.append([found.ids[i], row["cluster"], found.show(float(found.values[i])), *samples])
+    heads = ["client", "cluster", found.name, "training samples", "test samples"]
+    tested = 5 if any(row[4] != "0" for row in rows) else 4
+    return table(
+        heads[:tested], [row[:tested] for row in rows], caption=f"The {len(rows)} clients served worst"
+    )
+
+
+def loss_matrix(run: RunFolder) -> Section | None:
+    """Every client's loss under every model."""
+    k = run.summary["k"]
+    title = "What other models would do for each client"
+    if run.summary["algorithm"] == "local" or k == 1:
+        return None
+    if not run.clients:
+        return Section("losses", title, paragraph(LATER))
+    trained = run.clients[: run.summary["clients"]]
+    losses = np.array([[float(row[f"loss_{j}"] or "nan") for j in range(k)] for row in trained])
+    label = np.array([int(row["cluster"]) for row in trained])
+    live = [j for j in range(k) if np.isfinite(losses[:, j]).any()][:MODELS]
+    known = np.isfinite(losses[:, live]).any(1) & (label >= 0)
+    if len(live) < 2 or not known.any():
+        return Section("losses", title, paragraph("There is only one model left to compare."))
+    losses, label = losses[known][:, live], label[known]
+    best = np.nanmin(losses, axis=1)
+    excess = losses - best[:, None]
+    scale = float(np.nanquantile(excess[excess > 0], 0.95)) if (excess > 0).any() else 1.0
+    order = np.lexsort((best, label))
+    rows = order[chosen(len(order), ROWS)]
+    x: Ticks = [((c + 0.5) / len(live), str(j)) for c, j in enumerate(live)]
+    sentence = _matrix_sentence(losses, label, live, len(rows))
+    image = picture(
+        shade_picture(excess[rows] / scale),
+        label=f"Picture of {len(rows)} clients by {len(live)} models. {sentence}",
+        x=x,
+        y=_groups(label[rows]),
+        y_title="columns: models",
+        height=min(360, max(120, 3 * len(rows))),
+    )
+    return Section("losses", title, figure(image, sentence) + _means(losses, label, live))
+
+
+def _groups(labels: NDArray[np.int64]) -> Ticks:
+    """Names beside the middles of runs of equal labels."""
+    found: Ticks = []
+    for j in sorted(set(labels.tolist())):
+        inside = np.flatnonzero(labels == j)
+        found.append((1 - (inside[0] + inside[-1] + 1) / 2 / len(labels), f"cluster {j}"))
+    return found
+
+
+def _matrix_sentence(
+    losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int], drawn: int
+) -> str:
+    own = np.array([losses[i, live.index(j)] if j in live else np.nan for i, j in enumerate(label.tolist())])
+    right = int((own <= np.nanmin(losses, axis=1)).sum())
+    ranked = np.sort(losses, axis=1)
+    ratio = float(np.nanmedian(ranked[:, 1] / np.maximum(ranked[:, 0], 1e-12)))
+    text = "Rows are clients, columns are models: clear where a model is the client's best, "
+    text += "the stronger the colour, the more it would lose with it."
+    if drawn < len(label):
+        text += f" Drawn are {drawn} of {len(label):,} clients."
+    text += f" {right:,} of {count(len(label), 'client')} are with the model of their lowest training loss; "
+    return text + f"for half of them the second best has at least {ratio:.1f} times that loss."
+
+
+def _means(losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int]) -> Markup:
+    groups = sorted(set(label.tolist()))
+    means = [[float(np.nanmean(losses[label == i, c])) for c in range(len(live))] for i in groups]
+    low, top = min(min(row) for row in means), max(max(row) for row in means)
+    rows = [
+        [f"clients of cluster {i}", *[number(v) for v in row]] for i, row in zip(groups, means, strict=True)
+    ]
+    shades = [[0.8 * (value - low) / ((top - low) or 1.0) for value in row] for row in means]
+    return table(["", *[f"model {j}" for j in live]], rows, caption="Mean training loss", shades=shades)

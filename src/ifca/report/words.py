@@ -1,0 +1,63 @@
+"""Numbers and names in words, the same wherever a run is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMES = {
+    "ifca": "IFCA",
+    "ifca-plain": "plain IFCA",
+    "global": "global",
+    "local": "local",
+    "oneshot": "one-shot",
+}
+EXPLAINED = {
+    "ifca": "IFCA: one model per cluster, clusters found and mended while training",
+    "ifca-plain": "plain IFCA: one model per cluster, as in the paper, without repair",
+    "global": "one model for all clients",
+    "local": "every client on its own, without the others",
+    "oneshot": "one-shot: clusters found once, before training",
+}
+
+
+def percent(share: float | None, digits: int = 2) -> str:
+    """95.89 %; a dash where it is unknown."""
+    return "–" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def number(value: float | None) -> str:
+    """Four digits that matter."""
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.3e}"
+
+
+def count(n: int, one: str, many: str | None = None) -> str:
+    """1 client, 2 clients."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def size_of(bytes_: float) -> str:
+    """764 MB."""
+    size = float(bytes_)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def duration(seconds: float) -> str:
+    """2.5 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def listed(words: Sequence[object]) -> str:
+    """a, b and c."""
+    texts = [str(word) for word in words]
+    return " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else "".join(texts)
