@@ -92,6 +92,6 @@ EXPERIMENTS = {
         about_quick=f"one client in {SHARE}, {QUICK_ROUNDS} rounds, two seeds",
         paper=_paper(),
         deviations=("D5", "D12", "D37"),
-        data=("mnist",),
+        data=lambda _setting: ("mnist",),
     )
 }
