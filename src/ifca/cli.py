@@ -14,6 +14,7 @@ from ifca import __version__
 from ifca.cli_choose_k import choose_k_command
 from ifca.cli_data import app as data_app
 from ifca.cli_federate import app as federate_app
+from ifca.cli_reproduce import reproduce_command
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
 from ifca.experiments.assign import assign_client
@@ -29,6 +30,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 app.add_typer(data_app, name="data")
 app.command("choose-k")(choose_k_command)
 app.add_typer(federate_app, name="federate")
+app.command("reproduce")(reproduce_command)
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[

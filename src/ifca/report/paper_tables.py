@@ -70,7 +70,8 @@ def paper(row: Row) -> str:
 
 def name_of(algorithm: str) -> str:
     """As the tables write it."""
-    return NAMES.get(algorithm, algorithm)
+    base, comma, more = algorithm.partition(",")
+    return NAMES.get(base, base) + comma + more
 
 
 def _pivot(rows: list[Row]) -> str:

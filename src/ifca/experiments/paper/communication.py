@@ -65,8 +65,8 @@ EXPERIMENTS = {
         "them in the first layer), 60 rounds; bytes of all clients, down and up. Where nothing else is said "
         "k = 4 is known. Stable identities: after 3 rounds without a change clients are sent their own model "
         "only, with all k every tenth round. Weight sharing: the first layer is shared, which costs accuracy "
-        "here, because turned images need different first layers. Bytes to an accuracy: mean of the runs that "
-        "reach it.",
+        "here, because turned images need different first layers. Bytes to an accuracy: mean of the runs "
+        "that reach it.",
         about_quick="30 rounds, two seeds",
         deviations=("D17", "D23", "D26", "D32"),
     )

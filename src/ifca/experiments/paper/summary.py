@@ -86,7 +86,7 @@ def _row(experiment: Experiment, which: tuple[str, str], metric: str, lines: lis
 
 def is_percent(metric: str) -> bool:
     """Accuracies and shares are reported in percent."""
-    return "accuracy" in metric or metric in SHARES
+    return "accuracy" in metric or metric in (*SHARES, "identity_error")
 
 
 def _order(experiment: Experiment, found: list[tuple[str, str]]) -> list[tuple[str, str]]:

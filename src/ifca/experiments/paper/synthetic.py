@@ -84,7 +84,7 @@ def panels(quick: bool) -> dict[str, Panel]:
     for name, (k, some) in points.items():
         ours = tuple(p.name for p in some if p.sigma == 0.1 and p.n == 100 // half)
         panel = Panel(k, some, STEPS[k], ours, MIDDLE[k])
-        found[name] = replace(panel, dimension=100, starts=3, rounds=200) if quick else panel
+        found[name] = replace(panel, dimension=100, starts=3) if quick else panel
     return found
 
 
@@ -198,8 +198,7 @@ def _experiment(name: str) -> Experiment:
         f"x steps {', '.join(map(str, full.steps))} ends within 0.6 sigma of theta* (sigma = 0: 0.001). "
         f"IFCA (default): ONE initialisation and the step {full.step:g}, at sigma = 0.1 and n = 100. "
         "95% intervals are Wilson's.",
-        about_quick="d = 100, a fifth of the clients, half of the samples, 3 initialisations, 200 rounds, "
-        "8 trials",
+        about_quick="d = 100, a fifth of the clients, half of the samples, 3 initialisations, 8 trials",
         deviations=("D1", "D2", "D3", "D4", "D16", "D37", "D38"),
         spread=spread,
     )

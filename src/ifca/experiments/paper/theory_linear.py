@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import torch
 
@@ -40,6 +41,7 @@ THEOREM = {
     "n'": (-0.5, ""),
     "p": (-1.0, "a bound; at most so fast"),
 }
+BOUND = "a bound on the errors for small values"
 SIZES = (4, 8, 12, 16, 24, 32)  # n' of Lemma 1
 ALPHAS, RHOS = (0.1, 0.2, 0.3, 0.4), (0.25, 0.5, 1.0, 4.0)
 CLIENTS, DIMENSION = 4000, 10
@@ -122,22 +124,27 @@ def derived(lines: list[Line]) -> list[Line]:
     rows = exponents(lines, "floor", THEOREM, number)
     for name, others in (("alpha", "rho=1"), ("rho", "alpha=0.3")):
         some = [line for line in lines if line["setting"].startswith(f"{name}=") and "errors" in line]
-        rates = {line["setting"]: rate(some, line["setting"]) for line in some}
-        known = {s: r for s, r in rates.items() if r is not None and r > 0}
-        if len(known) > 2:
-            at = [_signal(setting) for setting in known]
-            fitted = power_law(at, [r for r in known.values() if r is not None])
-            what = f"rate of identity errors in n', against alpha rho/(rho+1), {name} varied ({others})"
-            rows.append(exponent_row(what, fitted, 2.0, some, "up to a constant factor of the rate"))
+        rates = [(line["setting"], rate(line["errors"])) for line in some]
+        known = [(_signal(setting), found) for setting, found in rates if found is not None]
+        if len({signal for signal, _ in known}) > 1 and len(known) > 2:
+            what = f"rate of identity errors against alpha rho/(rho+1), {name} varied ({others})"
+            rows.append(exponent_row(what, power_law(*zip(*known, strict=True)), 2.0, some, BOUND))
     return rows
 
 
-def rate(lines: list[Line], setting: str) -> float | None:
-    """Of an error of exp(-rate n'), over all seeds; None where too few errors were seen."""
-    mine = [line["errors"] for line in lines if line["setting"] == setting]
-    points = [(n, sum(errors[str(n)] for errors in mine) / len(mine)) for n in SIZES]
-    seen = [(n, math.log(error)) for n, error in points if error >= 10 / (CLIENTS * len(mine))]
-    return -line_through(*zip(*seen, strict=True)).slope if len(seen) > 2 else None
+def rate(errors: dict[str, float]) -> float | None:
+    """Of an error that falls as exp(-rate n'), from errors by n'; None where too few errors were seen.
+
+    An error of probability P is one of a normal variable beyond z with Q(z) = P, and Q(z) falls as
+    exp(-z^2/2): the slope of z^2/2 is the rate, without the polynomial factor that bends log P.
+    """
+    seen = [
+        (int(n), NormalDist().inv_cdf(error)) for n, error in errors.items() if 10 / CLIENTS <= error < 0.5
+    ]
+    if len(seen) < 3:
+        return None
+    found = line_through([n for n, _ in seen], [z * z / 2 for _, z in seen]).slope
+    return found if found > 0 else None
 
 
 def _signal(setting: str) -> float:
