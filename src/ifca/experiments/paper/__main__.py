@@ -1,4 +1,4 @@
-"""Units only, with torch and numpy alone: for machines that have a GPU and little else.
+"""Units only, for machines that have a GPU and little else: torch, numpy, scipy, scikit-learn are enough.
 
 python -m ifca.experiments.paper NAME OUT [--quick] [--device cuda] [--workers 3] [--seeds 0:5]
                                  [--algorithms ifca,global] [--settings k=2,k=3]

@@ -16,7 +16,7 @@ from ifca.experiments.paper.measure import measured
 SAMPLES = {"m=4800 n=50": 50, "m=2400 n=100": 100, "m=1200 n=200": 200}
 SHARE = 40  # of the clients in the quick version
 QUICK = {f"m={240_000 // n // SHARE} n={n}": n for n in SAMPLES.values()}
-ROUNDS, QUICK_ROUNDS, AUTHORS_ROUNDS = 300, 120, 10
+ROUNDS, QUICK_ROUNDS, AUTHORS_ROUNDS = 300, 90, 10
 ALGORITHMS = ("ifca", "ifca-plain", "global", "local", "local-100")
 
 
