@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from ifca import cli
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import is_balanced
 from ifca.core.random import generator
@@ -467,33 +469,28 @@ def test_missing_data_is_said_before_anything_is_run(tmp_path: Path, monkeypatch
     assert not (tmp_path / "quick").exists()
 
 
-def test_the_verb(tmp_path: Path) -> None:
+def test_the_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Table, figure as PNG and PDF, summary; a wrong name is one sentence."""
-    command = [sys.executable, "-m", "ifca", "reproduce"]
-    options = [
-        "--quick",
-        "--out",
-        str(tmp_path),
-        "--seeds",
-        "0:1",
-        "--settings",
-        "alpha=0.1 rho=1,n'=10,n'=20",
-    ]
-    done = subprocess.run(
-        [*command, "theory-linear", *options], capture_output=True, text=True, env=_one_thread()
-    )
-    assert done.returncode == 0, done.stderr
-    assert "| n'=10 | plain IFCA |" in done.stdout
-    assert "left)" in done.stdout
+    options = ["--quick", "--out", str(tmp_path), "--seeds", "0:1"]
+    options += ["--settings", "alpha=0.1 rho=1,n'=10,n'=20"]
+    done = CliRunner().invoke(cli.app, ["reproduce", "theory-linear", *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "| n'=10 | plain IFCA |" in done.output
+    assert "left)" in done.output
     folder = tmp_path / "quick" / "theory-linear"
     assert json.loads((folder / "summary.json").read_text())["quick"] is True
     assert (folder / "theory-linear.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "theory-linear.pdf").read_bytes().startswith(b"%PDF")
     assert (folder / "table.md").read_text().startswith("# Theorem 1")
-    wrong = subprocess.run([*command, "nope"], capture_output=True, text=True, env=_one_thread())
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("error: unknown experiment nope (known: synthetic-a, ")
-    assert wrong.stderr.count("\n") == 1
+    monkeypatch.setattr(sys, "argv", ["ifca", "reproduce", "nope"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: unknown experiment nope (known: synthetic-a, ")
+    assert said.count("\n") == 1
 
 
 def test_figures_of_rows(tmp_path: Path) -> None:

@@ -47,7 +47,10 @@ def write_results_page(results: Path, docs: Path, experiments: Mapping[str, Desc
 
 
 def results_page(results: Path, notes: str, experiments: Mapping[str, Described]) -> str:
-    """Two tables against the paper's, then every experiment; notes: prose by section, written by hand."""
+    """Two tables against the paper's, then every experiment; notes: prose by section, written by hand.
+
+    Remarks on results are left out where there are none yet.
+    """
     said = sections(notes)
     found = {name: _summary(results / name / "summary.json") for name in experiments}
     parts = [
@@ -55,10 +58,10 @@ def results_page(results: Path, notes: str, experiments: Mapping[str, Described]
         said.get("opening", ""),
         "## The paper's Table 1\n",
         _against(found, TABLE_1),
-        said.get("table 1", ""),
+        said.get("table 1", "") if any(found[name] for name in TABLE_1) else "",
         "## The paper's Table 2\n",
         _against(found, TABLE_2),
-        said.get("table 2", ""),
+        said.get("table 2", "") if any(found[name] for name in TABLE_2) else "",
     ]
     for name, experiment in experiments.items():
         parts += _experiment(name, experiment, found[name], results, said.get(name, ""))
@@ -111,7 +114,7 @@ def _experiment(
         links = ", ".join(experiment.deviations)
         parts.append(f"Deviations that apply ([deviations.md](deviations.md)): {links}.\n")
     if summary is None:
-        return [*parts, "**Not run yet.**\n", note]
+        return [*parts, "**Not run yet.**\n"]
     if summary["missing"]:
         parts.append(f"{summary['missing']} units of this experiment are **not run yet**.\n")
     if summary["diverged"]:
