@@ -56,7 +56,8 @@ def accuracy_figure(rows: list[Row], lines: list[Line], metric: str = "test_accu
             alpha=0.6,
             capsize=3,
         )
-    left.plot([], [], "D", color="grey", markerfacecolor="white", label="the paper's")
+    if any(row["paper_mean"] is not None for row in mine):
+        left.plot([], [], "D", color="grey", markerfacecolor="white", label="the paper's")
     left.set_xticks(range(len(settings)), settings)
     rule = ", train rule" if "train_rule" in metric else ""
     left.set(ylabel=f"test accuracy (%){rule}", title="Last round, mean ± std over seeds")

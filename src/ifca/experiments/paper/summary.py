@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ifca.data.files import write_atomically
-from ifca.experiments.paper.frame import Experiment, Line
+from ifca.experiments.paper.frame import Experiment, Line, Paper
 from ifca.experiments.paper.lines import read_lines
 from ifca.experiments.paper.statistics import mean_std, wilson
 
@@ -33,7 +33,7 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
         "experiment": experiment.name,
         "title": experiment.title,
         "quick": quick,
-        "rows": [*rows(experiment, lines), *experiment.derived(lines)],
+        "rows": [*rows(experiment, lines, quick), *experiment.derived(lines)],
         "units": len(lines),
         "missing": sum(unit.key not in done for unit in asked),
         "diverged": sum("diverged" in line for line in lines),
@@ -47,26 +47,31 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
     }
 
 
-def rows(experiment: Experiment, lines: list[Line]) -> list[Row]:
-    """A row for each setting, algorithm and metric, over its seeds."""
+def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
+    """A row for each setting, algorithm and metric, over its seeds; the paper's numbers are of full runs."""
     single = [part for line in lines if "diverged" not in line for part in experiment.spread(line)]
     groups: dict[tuple[str, str], list[Line]] = {}
     for line in sorted(single, key=lambda line: int(line["seed"])):
         groups.setdefault((line["setting"], line["algorithm"]), []).append(line)
     order = _order(experiment, list(groups))
     return [
-        _row(experiment, which, metric, [line for line in groups[which] if line.get(metric) is not None])
+        _row(
+            {} if quick else experiment.paper,
+            which,
+            metric,
+            [line for line in groups[which] if line.get(metric) is not None],
+        )
         for which in order
         for metric in experiment.metrics
         if any(line.get(metric) is not None for line in groups[which])
     ]
 
 
-def _row(experiment: Experiment, which: tuple[str, str], metric: str, lines: list[Line]) -> Row:
+def _row(paper: Paper, which: tuple[str, str], metric: str, lines: list[Line]) -> Row:
     scale = 100.0 if is_percent(metric) else 1.0
     values = [round(scale * float(line[metric]), 6) for line in lines]
     mean, std = mean_std(values)
-    paper = experiment.paper.get((*which, metric), (None, None))
+    theirs = paper.get((*which, metric), (None, None))
     row: Row = {
         "setting": which[0],
         "algorithm": which[1],
@@ -75,8 +80,8 @@ def _row(experiment: Experiment, which: tuple[str, str], metric: str, lines: lis
         "std": std,
         "seeds": [line["seed"] for line in lines],
         "values": values,
-        "paper_mean": paper[0],
-        "paper_std": paper[1],
+        "paper_mean": theirs[0],
+        "paper_std": theirs[1],
         "seconds": round(sum(line["seconds"] for line in lines), 2),
     }
     if metric in SHARES:
