@@ -56,6 +56,8 @@ def test_summary_has_a_row_for_each_setting_algorithm_and_metric() -> None:
     assert {"device", "versions", "commit", "command"} <= found.keys()
     assert found["missing"] == 3 * 5 * 5 - 2
     assert "95.00 ± 1.00 [94.20 ± 0.03]" in markdown(found["rows"])
+    right["seeds"] = [0]
+    assert "(1 of 2 seeds)" in markdown(found["rows"])
     diverged = {**lines[0], "diverged": "training diverged", "seed": 2}
     found = summary(experiment("rotated-mnist"), [*lines, diverged], quick=False)
     assert (found["diverged"], len(found["rows"][0]["values"])) == (1, 2)

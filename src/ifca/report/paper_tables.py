@@ -55,7 +55,7 @@ def cell(row: Row) -> str:
         text = f"{successes} of {trials} ({row['interval'][0]:.0f} to {row['interval'][1]:.0f}%)"
     elif metric == "live_clusters":
         text = ", ".join(f"{value:.0f}" for value in row["values"])
-    elif metric in ("floor", "contraction", "identity_error"):
+    elif metric in ("floor", "contraction", "contraction_bound", "identity_error"):
         text = f"{mean:.4g} ± {std:.2g}"
     else:
         text = f"{mean:.2f} ± {std:.2f}"
@@ -83,9 +83,14 @@ def _pivot(rows: list[Row]) -> str:
     for setting, algorithm in places:
         mine = [table.get((setting, algorithm, metric)) for metric in metrics]
         seeds = max(len(row["seeds"]) for row in mine if row)
-        cells = ["–" if row is None else cell(row) for row in mine]
+        cells = ["–" if row is None else cell(row) + _of(len(row["seeds"]), seeds) for row in mine]
         lines.append(_line([setting, name_of(algorithm), *cells, str(seeds)]))
     return "\n".join(lines) + "\n"
+
+
+def _of(some: int, seeds: int) -> str:
+    """Said where a number is not of all seeds: the others never came so far."""
+    return "" if some == seeds else f" ({some} of {seeds} seeds)"
 
 
 def _exponents(rows: list[Row]) -> str:

@@ -64,9 +64,8 @@ EXPERIMENTS = {
         about="Rotated Digits, 112 clients, four true clusters, MLP 64-100-10 (7,510 parameters, 6,500 of "
         "them in the first layer), 60 rounds; bytes of all clients, down and up. Where nothing else is said "
         "k = 4 is known. Stable identities: after 3 rounds without a change clients are sent their own model "
-        "only, with all k every tenth round. Weight sharing: the first layer is shared, which costs accuracy "
-        "here, because turned images need different first layers. Bytes to an accuracy: mean of the runs "
-        "that reach it.",
+        "only, with all k every tenth round. Weight sharing: the first layer is shared, the last is each "
+        "cluster's own. Bytes to an accuracy: mean of the runs that reach it.",
         about_quick="30 rounds, two seeds",
         deviations=("D17", "D23", "D26", "D32"),
     )
