@@ -56,7 +56,7 @@ def cell(row: Row) -> str:
     elif metric == "live_clusters":
         text = ", ".join(f"{value:.0f}" for value in row["values"])
     elif metric in ("floor", "contraction", "contraction_bound", "identity_error"):
-        text = f"{mean:.4g} ± {std:.2g}"
+        text = f"{mean:.4g}" + (f" ± {std:.2g}" if std > 1e-9 * abs(mean) else "")
     else:
         text = f"{mean:.2f} ± {std:.2f}"
     return text + (f" [{paper(row)}]" if row["paper_mean"] is not None else "")
