@@ -189,6 +189,13 @@ def test_the_verb(
     assert (folder / "theory-linear.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "theory-linear.pdf").read_bytes().startswith(b"%PDF")
     assert (folder / "table.md").read_text().startswith("# Theorem 1")
+    lines = (folder / RUNS).read_bytes()
+    (folder / "summary.json").unlink()
+    report = ["reproduce", "theory-linear", "--quick", "--no-run", "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli.app, report, catch_exceptions=False)
+    assert "45 units of this experiment are not run yet" in done.output
+    assert (folder / RUNS).read_bytes() == lines
+    assert (folder / "summary.json").is_file()
     monkeypatch.setattr(sys, "argv", ["ifca", "reproduce", "nope"])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

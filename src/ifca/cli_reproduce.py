@@ -39,13 +39,14 @@ def reproduce_command(
     seeds: Annotated[str | None, typer.Option(help="Only these, first:end.")] = None,
     algorithms: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
     settings: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Only report what is there; run nothing.")] = False,
 ) -> None:
     """Run an experiment of the paper: what is not done yet, then its table, figure and summary."""
     if name == "docs":
         typer.echo(f"written: {write_results_page(out, Path('docs'), {n: experiment(n) for n in MODULES})}")
         return
     picked = chosen_names(algorithms), chosen_names(settings)
-    choice = Choice(quick, device, workers, chosen_seeds(seeds), *picked)
+    choice = Choice(quick, device, workers, chosen_seeds(seeds), *picked, run=not no_run)
     if name != "all":
         left_out = _one(name, out, choice)
     else:

@@ -25,6 +25,7 @@ class Choice:
     seeds: range | None = None
     algorithms: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
+    run: bool = True  # False: only the summary of what is there
 
 
 def folder_of(out: Path, name: str, quick: bool) -> Path:
@@ -37,6 +38,8 @@ def reproduce(
 ) -> tuple[dict[str, Any], list[str]]:
     """Run the units that have no line yet; the summary of all lines, and a sentence for what was left out."""
     found, folder = experiment(name), folder_of(out, name, choice.quick)
+    if not choice.run:
+        return write_summary(found, folder, choice.quick), []
     units = found.units(
         quick=choice.quick, seeds=choice.seeds, algorithms=choice.algorithms, settings=choice.settings
     )
