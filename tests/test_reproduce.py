@@ -101,8 +101,11 @@ def test_finished_units_are_never_repeated(tmp_path: Path) -> None:
     before = (tmp_path / RUNS).read_bytes()
     assert execute(units, tmp_path) == 0
     assert (tmp_path / RUNS).read_bytes() == before
-    more = experiment("theory-linear").units(quick=True, seeds=range(2), settings=("alpha=0.1 rho=1",))
-    assert execute(more, tmp_path, workers=2) == 1
+    more = experiment("theory-linear").units(quick=True, seeds=range(3), settings=("alpha=0.1 rho=1",))
+    told: list[tuple[int, int]] = []
+    assert execute(more, tmp_path, workers=2, on_line=lambda _line, n, of: told.append((n, of))) == 2
+    assert told == [(2, 3), (3, 3)]
+    assert sorted(line["seed"] for line in read_lines(tmp_path, quick=True)) == [0, 1, 2]
     with pytest.raises(InvalidInput, match="line 1 is of a quick run"):
         read_lines(tmp_path, quick=False)
     with pytest.raises(InvalidInput, match="workers must be at least 1"):
