@@ -14,6 +14,7 @@ from ifca import __version__
 from ifca.cli_choose_k import choose_k_command
 from ifca.cli_data import app as data_app
 from ifca.cli_federate import app as federate_app
+from ifca.cli_reproduce import reproduce_command
 from ifca.cli_see import report_command, watch_command
 from ifca.core.callbacks import Several
 from ifca.core.errors import Diverged, IFCAError
@@ -34,6 +35,7 @@ app.command("choose-k")(choose_k_command)
 app.command("report")(report_command)
 app.command("watch")(watch_command)
 app.add_typer(federate_app, name="federate")
+app.command("reproduce")(reproduce_command)
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[

@@ -1,1 +1,1 @@
-"""The paper's experiments: units that need torch and numpy only, and what their lines come to."""
+"""The paper's experiments: units that become lines, and what their lines come to; no tables, no figures."""

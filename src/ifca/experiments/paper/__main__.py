@@ -1,9 +1,9 @@
-"""Units only, with torch and numpy alone: for machines that have a GPU and little else.
+"""Units only, for machines that have a GPU and little else: torch, numpy, scipy, scikit-learn are enough.
 
 python -m ifca.experiments.paper NAME OUT [--quick] [--device cuda] [--workers 3] [--seeds 0:5]
                                  [--algorithms ifca,global] [--settings k=2,k=3]
 
-Lines are appended to OUT/NAME/runs.jsonl; 'ifca reproduce NAME' makes tables and figures of them.
+Lines are appended to OUT/NAME/runs.jsonl; 'ifca reproduce NAME --no-run' makes tables and figures of them.
 """
 
 from __future__ import annotations

@@ -8,9 +8,15 @@ from ifca.core.errors import InvalidInput
 from ifca.experiments.paper.frame import Experiment
 
 MODULES = {
+    **{f"synthetic-{panel}": "synthetic" for panel in "abcd"},
     "rotated-mnist": "mnist",
     "rotated-cifar": "cifar",
     "femnist": "femnist",
+    "cluster-accuracy": "cluster_accuracy",
+    "theory-linear": "theory_linear",
+    "theory-convex": "theory_convex",
+    "initialisation": "initialisation",
+    "communication": "communication",
 }
 """Name -> module of this package, which holds it as EXPERIMENTS[name]; imported when it is asked for."""
 

@@ -47,8 +47,7 @@ def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
     if workers == 1 or len(todo) < 2:
         yield from (run_unit((unit, device)) for unit in todo)
         return
-    os.environ["OMP_NUM_THREADS"] = "1"
-    with get_context("spawn").Pool(min(workers, len(todo))) as pool:
+    with get_context("spawn").Pool(min(workers, len(todo)), torch.set_num_threads, (1,)) as pool:
         yield from pool.imap_unordered(run_unit, [(unit, device) for unit in todo])
 
 

@@ -56,7 +56,7 @@ class Experiment:
     about_quick: str  # what the quick version leaves out
     paper: Paper = field(default_factory=dict)
     deviations: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()  # data sets that must be there ('ifca data get')
+    data: Callable[[str], tuple[str, ...]] = lambda _setting: ()  # data sets that a setting needs
     spread: Callable[[Line], list[Line]] = lambda line: [line]  # a line of several settings as several
     derived: Callable[[list[Line]], list[Line]] = lambda _lines: []  # rows that are no mean over seeds
 

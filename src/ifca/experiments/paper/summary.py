@@ -1,0 +1,105 @@
+"""Lines to rows: mean and ± over seeds beside the paper's number; summary.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ifca.data.files import write_atomically
+from ifca.experiments.paper.frame import Experiment, Line, Paper
+from ifca.experiments.paper.lines import read_lines
+from ifca.experiments.paper.statistics import mean_std, wilson
+
+SUMMARY = "summary.json"
+SHARES = ("all_right", "success")  # yes or no: reported as a share, with an interval
+Row = dict[str, Any]
+
+
+def write_summary(experiment: Experiment, folder: Path, quick: bool) -> dict[str, Any]:
+    """summary.json of a folder, from its lines."""
+    found = summary(experiment, read_lines(folder, quick), quick)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1, allow_nan=False)
+    write_atomically(folder / SUMMARY, (text + "\n").encode())
+    return found
+
+
+def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str, Any]:
+    """Rows, and what made them."""
+    asked = experiment.units(quick=quick)
+    done = {(line["setting"], line["algorithm"], line["seed"]) for line in lines}
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "quick": quick,
+        "rows": [*rows(experiment, lines, quick), *experiment.derived(lines)],
+        "units": len(lines),
+        "missing": sum(unit.key not in done for unit in asked),
+        "diverged": sum("diverged" in line for line in lines),
+        "device": _all(lines, "device"),
+        "versions": {
+            name: ", ".join(sorted({line["versions"][name] for line in lines}))
+            for name in (lines[0]["versions"] if lines else ())
+        },
+        "commit": _all(lines, "commit"),
+        "command": f"ifca reproduce {experiment.name}{' --quick' if quick else ''}",
+    }
+
+
+def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
+    """A row for each setting, algorithm and metric, over its seeds; the paper's numbers are of full runs."""
+    single = [part for line in lines if "diverged" not in line for part in experiment.spread(line)]
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for line in sorted(single, key=lambda line: int(line["seed"])):
+        groups.setdefault((line["setting"], line["algorithm"]), []).append(line)
+    order = _order(experiment, list(groups))
+    return [
+        _row(
+            {} if quick else experiment.paper,
+            which,
+            metric,
+            [line for line in groups[which] if line.get(metric) is not None],
+        )
+        for which in order
+        for metric in experiment.metrics
+        if any(line.get(metric) is not None for line in groups[which])
+    ]
+
+
+def _row(paper: Paper, which: tuple[str, str], metric: str, lines: list[Line]) -> Row:
+    scale = 100.0 if is_percent(metric) else 1.0
+    values = [round(scale * float(line[metric]), 6) for line in lines]
+    mean, std = mean_std(values)
+    theirs = paper.get((*which, metric), (None, None))
+    row: Row = {
+        "setting": which[0],
+        "algorithm": which[1],
+        "metric": metric,
+        "mean": mean,
+        "std": std,
+        "seeds": [line["seed"] for line in lines],
+        "values": values,
+        "paper_mean": theirs[0],
+        "paper_std": theirs[1],
+        "seconds": round(sum(line["seconds"] for line in lines), 2),
+    }
+    if metric in SHARES:
+        row["interval"] = [100 * end for end in wilson(sum(bool(line[metric]) for line in lines), len(lines))]
+    return row
+
+
+def is_percent(metric: str) -> bool:
+    """Accuracies and shares are reported in percent."""
+    return "accuracy" in metric or metric in (*SHARES, "identity_error")
+
+
+def _order(experiment: Experiment, found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """In the experiment's order; settings that its lines were spread into come as they come."""
+    scale = [*experiment.full.algorithms.items(), *experiment.quick.algorithms.items()]
+    known = [(setting, algorithm) for setting, some in scale for algorithm in some]
+    return sorted(found, key=lambda which: known.index(which) if which in known else len(known))
+
+
+def _all(lines: list[Line], name: str) -> str | None:
+    return ", ".join(sorted({str(line[name]) for line in lines if line.get(name)})) or None

@@ -1,0 +1,207 @@
+"""Success probabilities on mixtures of linear regressions: the four panels of the paper's figure.
+
+A unit is a trial: one draw of theta* and X, which serves all points of the panel; all initialisations and
+steps of a point are columns of one sweep (engines/sweep.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.metrics import distance
+from ifca.core.random import generator
+from ifca.core.recipe import Recipe
+from ifca.data import mixture_of_regressions
+from ifca.engines import Job, fit
+from ifca.engines.sweep import sweep
+from ifca.experiments.paper.frame import Experiment, Line, Scale, Unit
+from ifca.models import linear
+
+TRIAL = "all points of a trial"
+RS, SIGMAS = (0.1, 0.25, 0.5, 0.75, 1.0), (0.0, 0.1, 0.2, 0.4)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve."""
+
+    m: int
+    n: int
+    separation: float
+    sigma: float
+    name: str
+
+    @property
+    def threshold(self) -> float:
+        """Success is a distance of at most this (D2)."""
+        return 0.6 * self.sigma if self.sigma else 0.001
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel at full size, or scaled down."""
+
+    k: int
+    points: tuple[Point, ...]
+    steps: tuple[float, ...]
+    ours: tuple[str, ...]  # points at which the default algorithm is tried, with one start and step
+    step: float  # that step
+    dimension: int = 1000
+    starts: int = 10
+    rounds: int = 300
+
+
+def against_r(m: int, n: int) -> tuple[Point, ...]:
+    """Panels (a) and (b): a curve for each sigma."""
+    return tuple(Point(m, n, r, s, f"sigma={s:g} R={r:g}") for s in SIGMAS for r in RS)
+
+
+def against_m(separation: float, ms: tuple[int, ...], ns: tuple[int, ...]) -> tuple[Point, ...]:
+    """Panels (c) and (d): a curve for each n."""
+    return tuple(Point(m, n, separation, 0.1, f"n={n} m={m}") for n in ns for m in ms)
+
+
+STEPS = {2: (0.01, 0.1, 1.0), 4: (0.5, 1.0, 2.0)}
+MIDDLE = {2: 0.1, 4: 1.0}
+NS, QUICK_NS = (50, 100, 200), (25, 50, 100)
+MS = {2: (50, 70, 100, 150, 200, 300, 400), 4: (100, 200, 300, 400, 800)}
+
+
+def panels(quick: bool) -> dict[str, Panel]:
+    """The four of them; quick: d = 100 instead of 1000, a fifth of the clients, half of the samples."""
+    share, half, ns = (5, 2, QUICK_NS) if quick else (1, 1, NS)
+    points = {
+        "synthetic-a": (2, against_r(100 // share, 100 // half)),
+        "synthetic-b": (4, against_r(400 // share, 100 // half)),
+        "synthetic-c": (2, against_m(0.1, tuple(m // share for m in MS[2]), ns)),
+        "synthetic-d": (4, against_m(0.5, tuple(m // share for m in MS[4]), ns)),
+    }
+    found = {}
+    for name, (k, some) in points.items():
+        ours = tuple(p.name for p in some if p.sigma == 0.1 and p.n == 100 // half)
+        panel = Panel(k, some, STEPS[k], ours, MIDDLE[k])
+        found[name] = replace(panel, dimension=100, starts=3) if quick else panel
+    return found
+
+
+def run(unit: Unit, device: torch.device) -> Line:
+    """A trial of all points by plain IFCA, or one point by the default algorithm."""
+    panel = panels(unit.quick)[unit.experiment]
+    if unit.algorithm == "ifca":
+        point = next(point for point in panel.points if point.name == unit.setting)
+        return by_default(panel, point, unit.seed, device)
+    found = {point.name: best for point, best in trial(panel, unit.seed, device)}
+    threshold = {point.name: point.threshold for point in panel.points}
+    return {"distance": {name: _finite(best) for name, best in found.items()}, "threshold": threshold}
+
+
+def trial(panel: Panel, seed: int, device: torch.device) -> Iterator[tuple[Point, float]]:
+    """The smallest distance to theta* among all starts and steps, for each point."""
+    m, n = (max(getattr(point, name) for point in panel.points) for name in "mn")
+    shape = (m, n, panel.dimension)
+    x = torch.randn(shape, generator=generator(seed, "train-x")).to(device)
+    eps = torch.randn(shape[:2], generator=generator(seed, "train-noise")).to(device)
+    star = torch.full((panel.k, panel.dimension), 0.5)
+    star = torch.bernoulli(star, generator=generator(seed, "theta-star")).to(device)
+    theta, step = _starts(panel, seed, device)
+    for size in dict.fromkeys((point.m, point.n) for point in panel.points):
+        points = [point for point in panel.points if (point.m, point.n) == size]
+        some, noise = x[: size[0], : size[1]].contiguous(), eps[: size[0], : size[1]]
+        cluster = torch.arange(size[0], device=device) * panel.k // size[0]
+        clean = torch.einsum("mnd,md->mn", some, star[cluster])
+        y = torch.stack([point.separation * clean + point.sigma * noise for point in points])
+        found, _ = sweep(
+            some,
+            y.repeat_interleave(len(theta), 0),
+            theta.repeat(len(points), 1, 1),
+            step.repeat(len(points)),
+            panel.rounds,
+        )
+        for point, models in zip(points, torch.split(found, len(theta)), strict=True):
+            yield point, min(_distance(one, point.separation * star) for one in models)
+
+
+def by_default(panel: Panel, point: Point, seed: int, device: torch.device) -> Line:
+    """One training of the default algorithm: one initialisation, one step."""
+    data, star = mixture_of_regressions(
+        clients=point.m,
+        samples=point.n,
+        dimension=panel.dimension,
+        clusters=panel.k,
+        separation=point.separation,
+        noise=point.sigma,
+        seed=seed,
+    )
+    recipe = Recipe(k=panel.k, rounds=panel.rounds, option="gradient", step_size=panel.step, seed=seed)
+    recipe = replace(recipe, initial="bernoulli", evaluate_every=0)
+    fitted = fit(Job(data, recipe, lambda: linear(panel.dimension), device=device))
+    found = _distance(fitted.state.theta["fc1.weight"][:, 0], star.to(device))
+    return {"distance": _finite(found), "success": found <= point.threshold}
+
+
+def _starts(panel: Panel, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Initial models [starts x steps, k, d], and the step of each run."""
+    half = torch.full((panel.k, panel.dimension), 0.5)
+    drawn = [
+        torch.bernoulli(half, generator=generator(seed, "initial", start)) for start in range(panel.starts)
+    ]
+    theta = torch.stack(drawn).repeat_interleave(len(panel.steps), 0)
+    return theta.to(device), torch.tensor(panel.steps * panel.starts, device=device)
+
+
+def _distance(theta: Tensor, star: Tensor) -> float:
+    """After matching one to one (D3); infinite where a model has diverged or is not there."""
+    if not bool(theta.isfinite().all()):
+        return float("inf")
+    return distance({"theta": theta}, {"theta": star})
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None
+
+
+def spread(line: Line) -> list[Line]:
+    """A trial as a line for each point."""
+    if line["setting"] != TRIAL:
+        return [line]
+    return [
+        {
+            **line,
+            "setting": name,
+            "success": found is not None and found <= line["threshold"][name],
+            "distance": found,
+            "seconds": line["seconds"] / len(line["distance"]),
+        }
+        for name, found in line["distance"].items()
+    ]
+
+
+def _scale(panel: Panel, trials: int) -> Scale:
+    return Scale({TRIAL: ("ifca-plain",), **dict.fromkeys(panel.ours, ("ifca",))}, trials)
+
+
+def _experiment(name: str) -> Experiment:
+    full, quick = panels(False)[name], panels(True)[name]
+    axis = "R, a curve for each sigma" if name in ("synthetic-a", "synthetic-b") else "m, a curve for each n"
+    return Experiment(
+        name=name,
+        title=f"Mixture of linear regressions, panel ({name[-1]}): k = {full.k}, success against {axis}",
+        full=_scale(full, 40),
+        quick=_scale(quick, 8),
+        run=run,
+        metrics=("success",),
+        about=f"d = 1000, {full.rounds} rounds, 40 trials; plain IFCA: success if any of 10 initialisations "
+        f"x steps {', '.join(map(str, full.steps))} ends within 0.6 sigma of theta* (sigma = 0: 0.001). "
+        f"IFCA (default): ONE initialisation and the step {full.step:g}, at sigma = 0.1 and n = 100. "
+        "95% intervals are Wilson's.",
+        about_quick="d = 100, a fifth of the clients, half of the samples, 3 initialisations, 8 trials",
+        deviations=("D1", "D2", "D3", "D4", "D16", "D37", "D38"),
+        spread=spread,
+    )
+
+
+EXPERIMENTS = {name: _experiment(name) for name in panels(False)}

@@ -1,0 +1,139 @@
+"""docs/results.md: every experiment's numbers beside the paper's, from the summaries that are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from ifca.core.errors import InvalidInput
+from ifca.report.paper_tables import markdown, name_of, paper
+
+PAGE, NOTES = "results.md", "results-notes.md"
+Row = dict[str, Any]
+TABLE_1 = {"rotated-mnist": "test_accuracy", "rotated-cifar": "test_accuracy"}
+TABLE_2 = {"femnist": "test_accuracy_train_rule"}
+
+
+class Described(Protocol):
+    """What the page needs to know of an experiment."""
+
+    @property
+    def title(self) -> str:
+        """Its heading."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What was done."""
+        ...
+
+    @property
+    def deviations(self) -> tuple[str, ...]:
+        """Numbers in deviations.md."""
+        ...
+
+
+def write_results_page(results: Path, docs: Path, experiments: Mapping[str, Described]) -> Path:
+    """The page, in a checkout of the project."""
+    if not (docs / NOTES).is_file():
+        raise InvalidInput(
+            f"{docs / NOTES}: not there; 'ifca reproduce docs' is for a checkout of the project"
+        )
+    (docs / PAGE).write_text(results_page(results, (docs / NOTES).read_text(), experiments))
+    return docs / PAGE
+
+
+def results_page(results: Path, notes: str, experiments: Mapping[str, Described]) -> str:
+    """Two tables against the paper's, then every experiment; notes: prose by section, written by hand.
+
+    Remarks on results are left out where there are none yet.
+    """
+    said = sections(notes)
+    found = {name: _summary(results / name / "summary.json") for name in experiments}
+    parts = [
+        "# Results\n",
+        said.get("opening", ""),
+        "## The paper's Table 1\n",
+        _against(found, TABLE_1),
+        said.get("table 1", "") if any(found[name] for name in TABLE_1) else "",
+        "## The paper's Table 2\n",
+        _against(found, TABLE_2),
+        said.get("table 2", "") if any(found[name] for name in TABLE_2) else "",
+    ]
+    for name, experiment in experiments.items():
+        parts += _experiment(name, experiment, found[name], results, said.get(name, ""))
+    return "\n".join(part for part in parts if part).rstrip() + "\n"
+
+
+def sections(notes: str) -> dict[str, str]:
+    """Heading (## NAME) -> text."""
+    found = re.split(r"^## +(.+)$", notes, flags=re.MULTILINE)
+    return {
+        name.strip(): text.strip() + "\n"
+        for name, text in zip(found[1::2], found[2::2], strict=True)
+        if text.strip()
+    }
+
+
+def _summary(file: Path) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
+    return found
+
+
+def _against(found: dict[str, dict[str, Any] | None], table: dict[str, str]) -> str:
+    """Ours against the paper's: a line for each setting and algorithm that the paper has a number for."""
+    lines = [
+        "| data | setting | algorithm | ours | paper | difference | seeds |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, metric in table.items():
+        summary = found[name]
+        if summary is None:
+            lines.append(f"| {name} | | not run yet | | | | |")
+            continue
+        for row in summary["rows"]:
+            known = row["paper_mean"] is not None and row["metric"].startswith("test_accuracy")
+            if known or row["metric"] == metric:
+                theirs = paper(row) if known else "–"
+                gap = f"{row['mean'] - row['paper_mean']:+.2f}" if known else "–"
+                ours = f"{row['mean']:.2f} ± {row['std']:.2f}"
+                rule = " (authors' rule, D10)" if row["metric"].endswith("authors_rule") else ""
+                cells = [name, row["setting"], name_of(row["algorithm"]) + rule, ours, theirs, gap]
+                lines.append(f"| {' | '.join(cells)} | {len(row['seeds'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _experiment(
+    name: str, experiment: Described, summary: dict[str, Any] | None, results: Path, note: str
+) -> list[str]:
+    parts = [f"## {experiment.title}\n", f"{experiment.about}\n", f"```\nifca reproduce {name}\n```\n"]
+    if experiment.deviations:
+        links = ", ".join(experiment.deviations)
+        parts.append(f"Deviations that apply ([deviations.md](deviations.md)): {links}.\n")
+    if summary is None:
+        return [*parts, "**Not run yet.**\n"]
+    if summary["missing"]:
+        parts.append(f"{summary['missing']} units of this experiment are **not run yet**.\n")
+    if summary["diverged"]:
+        parts.append(f"{summary['diverged']} units diverged and are not in the means.\n")
+    parts.append(markdown(summary["rows"]))
+    if (results / name / f"{name}.png").is_file():
+        parts.append(f"![{experiment.title}](../results/{name}/{name}.png)\n")
+    made = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
+    seconds = sum({_unit(row): row["seconds"] for row in summary["rows"]}.values())
+    parts.append(
+        f"Numbers: [`results/{name}`](../results/{name}/summary.json). Made on {summary['device']} with "
+        f"{made}, commit {summary['commit']}; {_duration(seconds)} in all.\n"
+    )
+    return [*parts, note]
+
+
+def _unit(row: Row) -> tuple[str, str]:
+    return ("fit", row["setting"]) if row["metric"] == "exponent" else (row["setting"], row["algorithm"])
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,259 @@
+"""'ifca reproduce': lines that survive a kill, what they come to, tables, figures, the page of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ifca import cli
+from ifca.core.errors import InvalidInput
+from ifca.experiments.paper.catalogue import MODULES, experiment
+from ifca.experiments.paper.choice import chosen_names, chosen_seeds
+from ifca.experiments.paper.execute import execute
+from ifca.experiments.paper.frame import Line
+from ifca.experiments.paper.lines import RUNS, append, read_lines
+from ifca.experiments.paper.reproduce import Choice, reproduce
+from ifca.experiments.paper.summary import summary
+from ifca.report.paper_figures import write_figure
+from ifca.report.paper_tables import markdown
+from ifca.report.results_page import results_page, sections
+
+ROOT = Path(__file__).parent.parent
+ROW = [
+    *("setting", "algorithm", "metric", "mean", "std", "seeds", "values"),
+    *("paper_mean", "paper_std", "seconds"),
+]
+
+
+def lines_of(name: str, **metrics: float) -> list[Line]:
+    setting, algorithms = next(iter(experiment(name).full.algorithms.items()))
+    common = {"seconds": 1.0, "device": "cpu", "versions": {"torch": "2"}, "commit": "abc"}
+    return [
+        {"setting": setting, "algorithm": algorithms[0], "seed": seed, **metrics, **common} for seed in (1, 0)
+    ]
+
+
+def test_summary_has_a_row_for_each_setting_algorithm_and_metric() -> None:
+    lines = lines_of("rotated-mnist", test_accuracy=0.94, all_right=True)
+    lines[1]["test_accuracy"] = 0.96
+    found = summary(experiment("rotated-mnist"), lines, quick=False)
+    accuracy, right = found["rows"]
+    assert [*accuracy] == ROW
+    assert (accuracy["mean"], accuracy["std"]) == pytest.approx((95.0, 1.0))
+    assert accuracy["seeds"] == [0, 1]
+    assert accuracy["values"] == pytest.approx([96, 94])
+    assert (accuracy["paper_mean"], accuracy["paper_std"], accuracy["seconds"]) == (94.20, 0.03, 2.0)
+    assert right["interval"][1] == 100
+    assert {"device", "versions", "commit", "command"} <= found.keys()
+    assert found["missing"] == 3 * 5 * 5 - 2
+    assert "95.00 ± 1.00 [94.20 ± 0.03]" in markdown(found["rows"])
+    right["seeds"] = [0]
+    assert "(1 of 2 seeds)" in markdown(found["rows"])
+    diverged = {**lines[0], "diverged": "training diverged", "seed": 2}
+    found = summary(experiment("rotated-mnist"), [*lines, diverged], quick=False)
+    assert (found["diverged"], len(found["rows"][0]["values"])) == (1, 2)
+
+
+def test_every_experiment_is_whole() -> None:
+    assert len(MODULES) == 12
+    for name in MODULES:
+        found = experiment(name)
+        assert found.name == name
+        units = found.units()
+        assert len({unit.key for unit in units}) == len(units)
+        assert not any("," in unit.setting or "," in unit.algorithm for unit in units)
+        assert 0 < len(found.units(quick=True)) < len(units) + 1
+        known = {(unit.setting, unit.algorithm) for unit in units}
+        assert {(setting, algorithm) for setting, algorithm, _ in found.paper} <= known
+        deviations = (ROOT / "docs" / "deviations.md").read_text()
+        assert all(
+            f"| {number} |" in deviations or f"**{number}." in deviations for number in found.deviations
+        )
+
+
+def test_choices_of_units() -> None:
+    found = experiment("femnist")
+    units = found.units(seeds=range(2, 4), algorithms=("ifca",), settings=("k=2", "k=3"))
+    assert [unit.key for unit in units] == [(k, "ifca", s) for s in (2, 3) for k in ("k=2", "k=3")]
+    assert chosen_seeds("2:4") == range(2, 4)
+    assert chosen_names("a, b") == ("a", "b")
+    for text in ("3", "4:2", "a:b", ":"):
+        with pytest.raises(InvalidInput, match="first:end"):
+            chosen_seeds(text)
+    with pytest.raises(InvalidInput, match="unknown setting k=9"):
+        found.units(settings=("k=9",))
+    with pytest.raises(InvalidInput, match="unknown algorithm best"):
+        found.units(algorithms=("best",))
+
+
+def test_finished_units_are_never_repeated(tmp_path: Path) -> None:
+    units = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
+    assert execute(units, tmp_path) == 1
+    before = (tmp_path / RUNS).read_bytes()
+    assert execute(units, tmp_path) == 0
+    assert (tmp_path / RUNS).read_bytes() == before
+    more = experiment("theory-linear").units(quick=True, seeds=range(3), settings=("alpha=0.1 rho=1",))
+    told: list[tuple[int, int]] = []
+    assert execute(more, tmp_path, workers=2, on_line=lambda _line, n, of: told.append((n, of))) == 2
+    assert told == [(2, 3), (3, 3)]
+    assert sorted(line["seed"] for line in read_lines(tmp_path, quick=True)) == [0, 1, 2]
+    with pytest.raises(InvalidInput, match="line 1 is of a quick run"):
+        read_lines(tmp_path, quick=False)
+    with pytest.raises(InvalidInput, match="workers must be at least 1"):
+        execute(units, tmp_path, workers=0)
+
+
+def test_lines_that_are_torn_or_altered(tmp_path: Path) -> None:
+    append(tmp_path, {"setting": "a", "algorithm": "b", "seed": 0})
+    with (tmp_path / RUNS).open("a") as file:
+        file.write('{"setting": "a", "al')
+    assert len(read_lines(tmp_path)) == 1
+    append(tmp_path, {"setting": "a", "algorithm": "b", "seed": 1})
+    assert [line["seed"] for line in read_lines(tmp_path)] == [0, 1]
+    (tmp_path / RUNS).write_text("nonsense\n")
+    with pytest.raises(InvalidInput, match=r"runs.jsonl: line 1 is not JSON"):
+        read_lines(tmp_path)
+
+
+def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
+    """SIGKILL in the middle: what is finished stays, byte for byte; the rest is run, nothing twice."""
+    command = [sys.executable, "-m", "ifca.experiments.paper", "theory-linear", str(tmp_path), "--quick"]
+    command += ["--seeds", "0:1", "--device", "cpu"]
+    running = subprocess.Popen(command, env=_one_thread(), stdout=subprocess.DEVNULL)
+    file = tmp_path / "theory-linear" / RUNS
+    until = time.monotonic() + 60
+    while (not file.exists() or file.read_text().count("\n") < 2) and time.monotonic() < until:
+        time.sleep(0.005)
+    running.send_signal(signal.SIGKILL)
+    assert running.wait() == -signal.SIGKILL
+    text = file.read_text()
+    before = text[: text.rindex("\n") + 1]
+    finished, units = before.count("\n"), experiment("theory-linear").units(quick=True, seeds=range(1))
+    assert 2 <= finished < len(units)
+    again = subprocess.run(command, env=_one_thread(), capture_output=True, text=True, check=True)
+    assert again.stdout.count("\n") == len(units) - finished
+    assert file.read_text().startswith(before)
+    keys = [
+        (x["setting"], x["algorithm"], x["seed"]) for x in read_lines(tmp_path / "theory-linear", quick=True)
+    ]
+    assert sorted(keys) == sorted(unit.key for unit in units)
+
+
+def test_units_need_no_library_of_configs_and_reports() -> None:
+    """As on a GPU machine that has little else: every module of the units is imported without the rest."""
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "flwr"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import ifca.experiments.paper.__main__
+from ifca.experiments.paper.catalogue import MODULES, experiment
+for name in MODULES:
+    experiment(name).units()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=_one_thread())
+
+
+def _one_thread() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_missing_data_is_said_before_anything_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IFCA_DATA", str(tmp_path / "none"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    with pytest.raises(InvalidInput, match="needs mnist, which is not here: 'ifca data get mnist'"):
+        reproduce("rotated-mnist", tmp_path, Choice(quick=True))
+    assert not (tmp_path / "quick").exists()
+
+
+def test_the_verb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Table, figure as PNG and PDF, summary; a wrong name is one sentence."""
+    options = ["--quick", "--out", str(tmp_path), "--seeds", "0:1"]
+    options += ["--settings", "alpha=0.1 rho=1,n'=10,n'=20"]
+    done = CliRunner().invoke(cli.app, ["reproduce", "theory-linear", *options], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "| n'=10 | plain IFCA |" in done.output
+    assert "left)" in done.output
+    folder = tmp_path / "quick" / "theory-linear"
+    assert json.loads((folder / "summary.json").read_text())["quick"] is True
+    assert (folder / "theory-linear.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "theory-linear.pdf").read_bytes().startswith(b"%PDF")
+    assert (folder / "table.md").read_text().startswith("# Theorem 1")
+    lines = (folder / RUNS).read_bytes()
+    (folder / "summary.json").unlink()
+    report = ["reproduce", "theory-linear", "--quick", "--no-run", "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli.app, report, catch_exceptions=False)
+    assert "45 units of this experiment are not run yet" in done.output
+    assert (folder / RUNS).read_bytes() == lines
+    assert (folder / "summary.json").is_file()
+    monkeypatch.setattr(sys, "argv", ["ifca", "reproduce", "nope"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: unknown experiment nope (known: synthetic-a, ")
+    assert said.count("\n") == 1
+
+
+def test_figures_of_rows(tmp_path: Path) -> None:
+    """Every experiment has one; drawn from lines of its kind."""
+    curve = {"accuracy_by_round": [[10, 0.5], [20, 0.6]], "cluster_accuracy_by_round": [0.5, 1.0]}
+    more: dict[str, Any] = {"curve": [[100, 0.5], [200, 0.6]], "bytes_to_80": 200, "all_right": True}
+    common = {"test_accuracy": 0.9, "test_accuracy_train_rule": 0.9, **curve, **more}
+    for name in ("rotated-mnist", "rotated-cifar", "femnist", "cluster-accuracy", "communication"):
+        lines = lines_of(name, **common)
+        found = summary(experiment(name), lines, quick=False)
+        assert [file.suffix for file in write_figure(tmp_path, found, lines)] == [".png", ".pdf"]
+    trial = lines_of("synthetic-c")
+    for line in trial:
+        line |= {"distance": {"n=50 m=10": 0.05}, "threshold": {"n=50 m=10": 0.06}}
+    assert write_figure(tmp_path, summary(experiment("synthetic-c"), trial, quick=False), trial)
+    assert write_figure(tmp_path, summary(experiment("femnist"), [], quick=False), []) == []
+
+
+def test_the_page_says_what_is_not_run_yet(tmp_path: Path) -> None:
+    page = results_page(tmp_path, "## opening\n\nHello.\n", {n: experiment(n) for n in MODULES})
+    assert page.startswith("# Results\n\nHello.\n")
+    assert page.count("**Not run yet.**") == len(MODULES)
+    assert "| femnist | | not run yet |" in page
+    assert sections("x\n## a\n\nb\n## c\n") == {"a": "b\n"}
+
+
+def test_the_committed_page_is_that_of_the_committed_results() -> None:
+    notes = (ROOT / "docs" / "results-notes.md").read_text()
+    assert set(sections(notes)) <= {"opening", "table 1", "table 2", *MODULES}
+    page = results_page(ROOT / "results", notes, {n: experiment(n) for n in MODULES})
+    assert page == (ROOT / "docs" / "results.md").read_text(), "run 'ifca reproduce docs'"
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_committed_summaries_are_those_of_their_lines(name: str) -> None:
+    folder = ROOT / "results" / name
+    if not folder.is_dir():
+        pytest.skip(f"{name}: not run yet")
+    found = json.loads((folder / "summary.json").read_text())
+    again = json.loads(json.dumps(summary(experiment(name), read_lines(folder), quick=False)))
+    assert [{k: row[k] for k in ROW if k not in ("mean", "std", "values")} for row in again["rows"]] == [
+        {k: row[k] for k in ROW if k not in ("mean", "std", "values")} for row in found["rows"]
+    ]
+    for mine, theirs in zip(again["rows"], found["rows"], strict=True):
+        assert (mine["mean"], mine["std"]) == pytest.approx(
+            (theirs["mean"], theirs["std"]), rel=1e-6, abs=1e-9
+        )
+    assert found["command"] == f"ifca reproduce {name}"
+    assert (folder / f"{name}.png").is_file()
+    assert (folder / f"{name}.pdf").is_file()
+    assert (folder / "table.md").is_file()
