@@ -31,7 +31,7 @@ $(BIN)/python:
 	touch $@
 
 .venv/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower,parquet,hf,export,docs]'
 	touch $@ .venv/.run
 
 clean:

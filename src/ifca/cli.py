@@ -14,11 +14,13 @@ from ifca import __version__
 from ifca.cli_choose_k import choose_k_command
 from ifca.cli_data import app as data_app
 from ifca.cli_federate import app as federate_app
+from ifca.cli_init import init_command
+from ifca.cli_inspect import inspect_command
+from ifca.cli_use import assign_command, export_command, predict_command
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
-from ifca.experiments.assign import assign_client
 from ifca.experiments.bench import JOBS, bench
-from ifca.experiments.config import Config, read_config
+from ifca.experiments.config import Config, read_config, with_model
 from ifca.experiments.directory import next_directory
 from ifca.experiments.run import resume as resume_run
 from ifca.experiments.run import run as run_config
@@ -29,6 +31,11 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 app.add_typer(data_app, name="data")
 app.command("choose-k")(choose_k_command)
 app.add_typer(federate_app, name="federate")
+app.command("init")(init_command)
+app.command("assign")(assign_command)
+app.command("predict")(predict_command)
+app.command("export")(export_command)
+data_app.command("inspect")(inspect_command)
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[
@@ -37,6 +44,7 @@ Settings = Annotated[
 Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
 EngineOption = Annotated[str | None, typer.Option(help="loop or vectorised.")]
+Model = Annotated[str | None, typer.Option(help="A built-in model, or module:function of your own.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 
 
@@ -45,12 +53,13 @@ def run(
     config: ConfigFile = None,
     settings: Settings = None,
     out: Out = None,
+    model: Model = None,
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a job and write its folder."""
-    _train(read_config(config, settings, device=device, engine=engine), out, quiet)
+    _train(read_config(config, with_model(settings, model), device=device, engine=engine), out, quiet)
 
 
 @app.command()
@@ -58,12 +67,16 @@ def compare(
     config: ConfigFile = None,
     settings: Settings = None,
     out: Out = None,
+    model: Model = None,
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a job and all the other algorithms on the same data, side by side."""
-    everything = [*(settings or []), 'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]']
+    everything = [
+        *(with_model(settings, model) or []),
+        'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]',
+    ]
     _train(read_config(config, everything, device=device, engine=engine), out, quiet)
 
 
@@ -71,24 +84,6 @@ def compare(
 def resume(directory: Path, quiet: Quiet = False) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
     watched(lambda progress: resume_run(directory, progress), directory, quiet)
-
-
-@app.command()
-def assign(
-    directory: Path,
-    client: Path,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Which cluster is a client (a .npz file with x and y), by its loss under each of the run's models."""
-    found = assign_client(directory, client)
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    for j, loss in enumerate(found["losses"]):
-        if loss is None:
-            continue  # a place without a model
-        typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
-    typer.echo(f"{client.stem} belongs to cluster {found['cluster']}")
 
 
 @app.command("bench")

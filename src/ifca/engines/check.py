@@ -6,9 +6,10 @@ import torch
 
 from ifca.core.client import mean_loss
 from ifca.core.errors import IFCAError, InvalidInput
-from ifca.core.types import select
+from ifca.core.types import Data, Params, select
 from ifca.engines.fit import initial_models
 from ifca.engines.job import Job
+from ifca.engines.metrics import client_metrics
 
 
 def check(job: Job) -> None:
@@ -39,6 +40,19 @@ def check(job: Job) -> None:
         raise InvalidInput(
             f"model: gives {output.shape[1:].numel()} outputs for {job.federation.outputs} target(s)"
         )
-    mean_loss(task, select(theta, 0), sample)  # refuses a loss that is not per sample
+    _try_loss(job, select(theta, 0), sample)
+    one = clients.subset([0])
+    client_metrics(job, theta, one, torch.zeros(1, dtype=torch.long))  # refuses metrics that fail
     with torch.no_grad():
         job.make_engine().fits(theta)
+
+
+def _try_loss(job: Job, theta: Params, sample: Data) -> None:
+    """Refuse a loss that fails, or that does not give a number per sample."""
+    try:
+        mean_loss(job.task, theta, sample)
+    except IFCAError:
+        raise
+    except Exception as reason:
+        what = f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}"
+        raise InvalidInput(f"loss: fails on the outputs of the model ({what})") from reason

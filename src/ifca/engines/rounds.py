@@ -59,6 +59,8 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
                 record["test_accuracy"] = test.accuracy(test.paper_rule)
                 record["test_accuracy_train_rule"] = test.accuracy(test.train_rule)
                 record["test_loss"] = test.mean_loss(test.paper_rule)
+                if job.metrics:
+                    record["test_metrics"] = test.mean_metrics(test.metrics)
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
