@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ifca.data.files import write_atomically
 from ifca.experiments.assign import assign_clients
-from ifca.experiments.card import write_card
+from ifca.experiments.card import agreement, write_card
 from ifca.experiments.export import export_model
 from ifca.experiments.predict import Predictions, Tuning, predict
 from ifca.report.use import assignments_table
@@ -119,5 +119,5 @@ def export_command(
     """Write one cluster's model for other programs, with a model card beside it."""
     checked = export_model(directory, cluster, to)
     card = write_card(directory, cluster, to, checked)
-    typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree to {checked['error']:.1g})")
+    typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree {agreement(checked['error'])})")
     typer.echo(f"model card: {card}")

@@ -18,6 +18,7 @@ from ifca.experiments.results import CLIENTS
 from ifca.experiments.trained import Trained, open_trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
+FEWEST = 5  # samples below which a margin says little
 USUAL = 0.99  # share of the training clients whose loss is called usual
 
 
@@ -105,7 +106,11 @@ def _warnings(found: dict[str, Any], loss: float) -> list[str]:
             f"no model fits it: its loss under the best, {loss:.4g}, is above {usual:.4g}, "
             f"the usual limit of the clients of cluster {best}"
         )
-    if second is not None and (sure is None or sure < SURE):
-        ahead = "" if sure is None else f" ({sure:.1f} standard errors)"
-        said.append(f"models {best} and {second} fit it about equally well{ahead}; more samples would tell")
+    if second is not None and sure is not None and sure < SURE:
+        ahead = f"{sure:.1f} standard errors apart"
+        said.append(
+            f"models {best} and {second} fit it about equally well ({ahead}); more samples would tell"
+        )
+    if found["samples"] < FEWEST:
+        said.append(f"it has {found['samples']} sample(s): its cluster is a guess")
     return said

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
-from ifca.experiments.config import write_config
+from ifca.experiments.config import Config, write_config
 from ifca.experiments.results import CLIENTS, SUMMARY
 from ifca.experiments.trained import Trained, open_trained
 
@@ -39,9 +40,9 @@ def write_card(directory: Path, cluster: int, model: Path, checked: dict[str, An
         "## Input and output\n\n" + _interface(trained, model),
         "## Loading\n\n" + _loading(trained, model),
         "## Limits\n\n" + _limits(summary),
-        f"## Config of the run\n\n```toml\n{write_config(trained.config).strip()}\n```",
+        f"## Config of the run\n\n```toml\n{_config(trained.config)}\n```",
     ]
-    card = model.with_name(f"{model.stem}.card.md")
+    card = model.with_name(f"{model.name}.card.md")
     write_atomically(card, ("\n\n".join(parts) + "\n").encode())
     return card
 
@@ -60,10 +61,15 @@ def _about(
         f"| model | `{trained.config.model.name}`, {count:,} parameters |",
         f"| file | `{model.name}`, SHA-256 `{digest}` |",
         f"| checked | read back by {checked['reader']}; outputs of {checked['samples']} random samples agree "
-        f"to {checked['error']:.1g} |",
+        f"{agreement(checked['error'])} |",
         f"| versions | Python {summary['versions']['python']}, torch {summary['versions']['torch']} |",
     ]
     return "| | |\n|---|---|\n" + "\n".join(lines)
+
+
+def agreement(error: float) -> str:
+    """How far two computations agree, in words."""
+    return "exactly" if error == 0 else f"to {error:.1g}"
 
 
 def _data(directory: Path, summary: dict[str, Any], cluster: int) -> str:
@@ -95,7 +101,8 @@ def _quality(trained: Trained, summary: dict[str, Any], cluster: int) -> str:
 
 def _interface(trained: Trained, model: Path) -> str:
     shape = ["n", *map(str, trained.input_shape)]
-    lines = [f"- Input: `[{', '.join(shape)}]`."]
+    kind = "uint8" if trained.header.get("pixels") else "float32"
+    lines = [f"- Input: `[{', '.join(shape)}]`, {kind}."]
     if trained.header.get("features"):
         lines.append(
             "- Features, in this order: " + ", ".join(f"`{n}`" for n in trained.header["features"]) + "."
@@ -156,6 +163,16 @@ def _limits(summary: dict[str, Any]) -> str:
         f"`ifca assign`, which compares its loss under all {summary['live_clusters']} models; with the wrong "
         "cluster's model predictions can be much worse than the numbers above."
     )
+
+
+def _config(config: Config) -> str:
+    """The config without the places where this machine keeps its files."""
+    config = replace(config, code=None)
+    data: Any = config.data
+    for name in ("path", "folder"):
+        if place := getattr(data, name, None):
+            data = replace(data, **{name: Path(place).name})
+    return write_config(replace(config, data=data)).strip()
 
 
 def _number(value: float | None) -> str:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import json
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +42,7 @@ class Served(nn.Module):
         scaling = trained.scaling
         self.register_buffer("mean", None if scaling is None else scaling.mean.float())
         self.register_buffer("scale", None if scaling is None else scaling.scale.float())
-        self.requires_grad_(False)
+        self.requires_grad_(False).eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Outputs, and for a classification the probabilities."""
@@ -111,15 +115,16 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
         raise InvalidInput(f"{to}: .onnx files need an extra: pip install 'ifca[export]'") from None
     names = ["output", "probabilities"] if served.classifies else ["output"]
     try:
-        program = torch.onnx.export(
-            served,
-            (_examples(trained),),
-            dynamo=True,
-            verbose=False,
-            input_names=["x"],
-            output_names=names,
-            dynamic_shapes=({0: torch.export.Dim("n")},),
-        )
+        with _quiet_exporter():
+            program = torch.onnx.export(
+                served,
+                (_examples(trained),),
+                dynamo=True,
+                verbose=False,
+                input_names=["x"],
+                output_names=names,
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+            )
     except Exception as reason:
         what = f"{type(reason).__name__}: {(str(reason) or '-').splitlines()[0]}"
         raise InvalidInput(f"{to}: this model cannot be written as ONNX ({what})") from reason
@@ -127,6 +132,21 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
     proto = program.model_proto
     onnx.helper.set_model_props(proto, {FORMAT: json.dumps(facts(trained))})
     write_atomically(to, proto.SerializeToString())
+
+
+@contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Torch's exporter remarks on its own code and on what is not installed; neither concerns the user."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _read_back(trained: Trained, to: Path, x: Tensor) -> tuple[NDArray[Any], str]:
