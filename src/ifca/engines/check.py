@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
-from ifca.core.client import mean_loss
+from ifca.core.client import gradient, mean_loss
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.core.types import Data, Params, select
 from ifca.engines.fit import initial_models
@@ -43,8 +45,27 @@ def check(job: Job) -> None:
     _try_loss(job, select(theta, 0), sample)
     one = clients.subset([0])
     client_metrics(job, theta, one, torch.zeros(1, dtype=torch.long))  # refuses metrics that fail
+    engine = job.make_engine()
+    if engine.name not in ("loop", "flower"):
+        _try_side_by_side(job, select(theta, 0), sample)
     with torch.no_grad():
-        job.make_engine().fits(theta)
+        engine.fits(theta)
+
+
+def _try_side_by_side(job: Job, theta: Params, sample: Data) -> None:
+    """Refuse a model or loss that torch cannot map over clients; one client at a time it may work."""
+    two = {name: torch.stack([value, value]) for name, value in theta.items()}
+    both = Data(*(torch.stack([part[:2], part[:2]]) for part in sample))
+    try:
+        torch.vmap(partial(gradient, job.task))(two, both)
+    except IFCAError:
+        raise
+    except Exception as reason:
+        what = str(reason).split(". ")[0].splitlines()[0]
+        advice = "engine = 'loop' trains them one by one"
+        raise InvalidInput(
+            f"model or loss: cannot be computed for several clients at once ({what}); {advice}"
+        ) from reason
 
 
 def _try_loss(job: Job, theta: Params, sample: Data) -> None:
