@@ -108,8 +108,6 @@ def test_a_loss_that_cannot_be_mapped_over_clients_is_sent_to_the_loop() -> None
         return ((output - torch.nn.functional.one_hot(y, 3)) ** 2).sum(-1)  # vmap has no rule for one_hot
 
     federation, recipe = groups((5, 6)), Recipe(algorithm="global", rounds=1)
-    with pytest.raises(
-        InvalidInput, match="cannot be computed for several clients at once .* engine = 'loop'"
-    ):
+    with pytest.raises(InvalidInput, match=r"for several clients at once .* engine = 'loop'"):
         check(make_job(federation, recipe, loss=squared))
     check(make_job(federation, recipe, loss=squared, engine="loop"))

@@ -12,6 +12,7 @@ from ifca.report.figures import write_figures
 from ifca.report.progress import Bars, Lines, watching
 from ifca.report.read import read_run
 from ifca.report.tables import clusters_table, comparison_table, events_table, restarts_table
+from ifca.report.use import metrics_table
 
 Watcher = Bars | Lines
 
@@ -39,6 +40,8 @@ def show(console: Console, folder: Path) -> None:
         if summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
     console.print(comparison_table(finished))
+    if summary.get("test_metrics"):
+        console.print(metrics_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:
             console.print(f"{name}: {baseline['error']}", soft_wrap=True, highlight=False, markup=False)

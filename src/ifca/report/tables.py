@@ -49,10 +49,9 @@ def clusters_table(run: RunFolder) -> Table:
         table.add_column(f"true {name}", justify="right")
     for cluster in run.summary["clusters"]:
         counts = [str(row[cluster["cluster"]]) for row in true.values()]
-        accuracy, loss = cluster.get("test_accuracy"), cluster["train_loss"]
-        table.add_row(
-            str(cluster["cluster"]), str(cluster["clients"]), _percent(accuracy), _number(loss), *counts
-        )
+        tested = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
+        loss = _number(cluster["train_loss"])
+        table.add_row(str(cluster["cluster"]), str(cluster["clients"]), tested, loss, *counts)
     return table
 
 

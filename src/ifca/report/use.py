@@ -1,4 +1,4 @@
-"""Assignments of new clients as a table."""
+"""What users add and ask, as tables: metrics of their own, clusters of new clients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+
+from ifca.report.figures import NAMES
+from ifca.report.read import RunFolder
+
+
+def metrics_table(run: RunFolder) -> Table:
+    """The user's own metrics of the test clients, by algorithm; the paper's rule and the train rule."""
+    table = Table(title="Your metrics (test data)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.title_style = "bold"
+    table.add_column("algorithm")
+    names = list(run.summary["test_metrics"])
+    for name in names:
+        table.add_column(f"{name},\npaper's rule", justify="right")
+        table.add_column(f"{name},\ntrain rule", justify="right")
+    for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
+        both = [summary[key][name] for name in names for key in ("test_metrics", "test_metrics_train_rule")]
+        cells = ["–" if value is None else f"{value:.4g}" for value in both]
+        table.add_row(NAMES[summary["algorithm"]], *cells)
+    return table
 
 
 def assignments_table(found: list[dict[str, Any]]) -> Table:
