@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 
 from ifca.cli import app
+from ifca.core import recipe
+from ifca.engines import precision
 
 SOURCE = Path(__file__).parent.parent / "src" / "ifca"
 TABLES = (  # heading, what it is, file, classes (a parent's keys first)
@@ -30,6 +33,7 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ("[federation]", "", "experiments/config.py", ("FederationConfig",)),
 )
 
+FIRST = ("init", "run", "resume", "compare", "choose-k", "assign", "predict", "export", "data", "inspect")
 ELSEWHERE = ("name", "data", "model", "federation")  # in headings, or tables of their own
 
 
@@ -53,7 +57,7 @@ def keys_of(file: str, name: str) -> tuple[str, list[Key]]:
             after = found.body[place + 1] if place + 1 < len(found.body) else None
             value = after.value if isinstance(after, ast.Expr) else None
             text = str(value.value) if isinstance(value, ast.Constant) else ""
-            default = "–" if node.value is None else ast.unparse(node.value)
+            default = "–" if node.value is None else _toml(node.value)
             keys.append(Key(node.target.id, _kind(node.annotation), default, " ".join(text.split())))
     return ast.get_docstring(found) or "", keys
 
@@ -70,7 +74,7 @@ def config_page() -> str:
         parts += [f"## `{heading}`" if heading.startswith("[") else f"## {heading}", about]
         keys = [key for _, some in read for key in some if heading == "[model]" or key.name not in ELSEWHERE]
         rows = [_row(key) for key in keys]
-        parts.append("\n".join(["| key | type | default | |", "|---|---|---|---|", *rows]))
+        parts.append("\n".join(["| key | type | default | what it is |", "|---|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -83,7 +87,7 @@ def cli_page() -> str:
 
 def _commands(group: Any, path: str) -> list[str]:
     parts = []
-    for name, command in group.commands.items():
+    for name, command in sorted(group.commands.items(), key=lambda item: _place(item[0])):
         full = f"{path} {name}"
         if hasattr(command, "commands"):
             parts += _commands(command, full)
@@ -93,8 +97,13 @@ def _commands(group: Any, path: str) -> list[str]:
         parts += [f"## {full}", f"```\n{usage}\n```", command.help or ""]
         rows = [_parameter(p) for p in command.params]
         if rows:
-            parts.append("\n".join(["| | |", "|---|---|", *rows]))
+            parts.append("\n".join(["| parameter | what it is |", "|---|---|", *rows]))
     return parts
+
+
+def _place(name: str) -> tuple[int, str]:
+    """In the order in which a newcomer meets the commands."""
+    return (FIRST.index(name) if name in FIRST else len(FIRST)), name
 
 
 def _parameter(parameter: Any) -> str:
@@ -124,7 +133,27 @@ class _Bare(ast.NodeTransformer):
 def _kind(node: ast.expr) -> str:
     """A type as a user thinks of it: without the limits that pydantic checks."""
     text = ast.unparse(_Bare().visit(node))
-    return text.replace("Positive", "int").replace("Literal", "one of ").replace(" | None", " or none")
+    for name, meaning in {**_choices(), "Positive": "int"}.items():
+        text = re.sub(rf"\b{name}\b", meaning, text)
+    text = re.sub(r"Literal\[([^\]]*)\]", r"\1", text)
+    text = re.sub(r"tuple\[([^\]]*), \.\.\.\]", r"list of \1", text)
+    return text.replace(" | None", "").replace(" | ", " or ").replace("dict[str, Any]", "table")
+
+
+def _choices() -> dict[str, str]:
+    """Names for sets of words, spelled out."""
+    named = {"Algorithm": recipe.Algorithm, "Option": recipe.Option, "Precision": precision.Precision}
+    return {name: ", ".join(f"'{word}'" for word in get_args(kind)) for name, kind in named.items()}
+
+
+def _toml(node: ast.expr) -> str:
+    """A default as a config would have it."""
+    text = ast.unparse(node)
+    if text.startswith("Field(default_factory"):
+        return "{}"
+    plain = {"None": "not set", "True": "true", "False": "false", "()": "[]"}.get(text, text)
+    plain = re.sub(r"^\((.*?),?\)$", r"[\1]", plain)
+    return plain.replace("'", '"')
 
 
 def _row(key: Key) -> str:

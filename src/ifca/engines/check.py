@@ -43,8 +43,8 @@ def check(job: Job) -> None:
             f"model: gives {output.shape[1:].numel()} outputs for {job.federation.outputs} target(s)"
         )
     _try_loss(job, select(theta, 0), sample)
-    one = clients.subset([0])
-    client_metrics(job, theta, one, torch.zeros(1, dtype=torch.long))  # refuses metrics that fail
+    if job.metrics:  # refuses those that fail
+        client_metrics(job, theta, clients.subset([0]), torch.zeros(1, dtype=torch.long))
     engine = job.make_engine()
     if engine.name not in ("loop", "flower"):
         _try_side_by_side(job, select(theta, 0), sample)
