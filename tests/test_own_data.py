@@ -200,6 +200,17 @@ def test_inspection_says_what_was_understood(folder: Path) -> None:
     assert json.loads(json.dumps(report)) == report
 
 
+def test_what_is_not_there_is_one_problem(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path, words in ((tmp_path / "nowhere", "no such folder"), (tmp_path / "empty", "the folder has no")):
+        report = inspect_path(path, {})
+        assert (report["trainable"], report["problem_count"]) == (False, 1)
+        assert words in report["problems"][0]
+    (tmp_path / "a.txt").write_text("hello")
+    with pytest.raises(InvalidInput, match=r"a\.txt: a folder, a \.csv or \.parquet table"):
+        inspect_path(tmp_path / "a.txt", {})
+
+
 def test_mixed_kinds_and_bad_tables_are_refused(folder: Path) -> None:
     write_client(folder / "c.npz", Client(*CLIENTS["a"]))
     with pytest.raises(InvalidInput, match=r"several kinds, \.csv \(a\.csv\) and \.npz \(c\.npz\)"):

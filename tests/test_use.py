@@ -128,6 +128,19 @@ def test_predictions_come_from_the_clients_cluster(here: Path, tmp_path: Path) -
         predict(here / "run", tmp_path / "silent.csv", 9)
 
 
+def test_a_table_of_several_clients_is_assigned_client_by_client(tmp_path: Path) -> None:
+    rows = [(f"c{i}", *x, y) for i in range(6) for x, y in zip(*draw(i % 2, 20, i), strict=True)]
+    for name, some in (("all", rows), ("new", rows[:40])):
+        lines = [",".join(map(str, ("site", "a", "b", "c", "y"))), *[",".join(map(str, row)) for row in some]]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    data = f"data={{name='table', path='{tmp_path / 'all.csv'}', client='site', standardise=true}}"
+    run(read_config(None, [data, "k=2", "rounds=6", "baselines=[]", "model.name='linear'"]), tmp_path / "run")
+    found = assign_clients(tmp_path / "run", tmp_path / "new.csv")
+    assert [(one["client"], one["samples"]) for one in found] == [("c0", 20), ("c1", 20)]
+    with pytest.raises(InvalidInput, match=r"new\.csv: holds rows of 2 clients"):
+        predict(tmp_path / "run", tmp_path / "new.csv")
+
+
 def test_personalising_is_judged_on_samples_it_never_saw(here: Path, tmp_path: Path) -> None:
     x, y = draw(0, 60, 55)
     y = y + 3  # like its cluster, but for an offset of its own

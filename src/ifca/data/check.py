@@ -52,8 +52,9 @@ def put_together(
     checked = _same_kind(checked, complain)
     checked = _clusters_known(checked, complain)
     if not checked:
-        complain("a federation needs at least one client")
-        return None
+        if not clients:
+            complain("a federation needs at least one client")
+        return None  # what was wrong with each has been said
     parts = [part for c in checked for part in (c.train, c.test) if part is not None]
     classes = _classes(parts, classes, complain)
     true = None if checked[0].cluster is None else np.array([c.cluster for c in checked], np.int64)

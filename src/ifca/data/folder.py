@@ -86,7 +86,7 @@ def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
         return []
     files = sorted(file for file in folder.iterdir() if file.suffix in KINDS and file.name[0] != ".")
     if not files:
-        complain(f"{folder}: the folder has no .npz file, .csv or .parquet (one per client is expected)")
+        complain(f"{folder}: the folder has no .npz, .csv or .parquet file (one per client is expected)")
         return []
     kinds = Counter(file.suffix for file in files).most_common()
     if len(kinds) > 1:

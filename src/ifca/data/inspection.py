@@ -20,7 +20,7 @@ def inspect_clients(
     clients: list[Client], classes: int | None, problems: Findings, *, standardise: bool = False
 ) -> dict[str, Any]:
     """A report as plain JSON values; problems: what was found while reading, and takes what is found here."""
-    together = put_together(clients, classes, problems)
+    together = put_together(clients, classes, problems) if clients or not problems.count else None
     remarks = Findings(problems.most)
     for client in clients:
         _huge(client, remarks)

@@ -118,6 +118,8 @@ class Trained:
         if path.suffix in TABLES:
             table = read_table(path, refuse)
             assert table is not None
+            if columns.client in table.columns and len(whose := set(table.text(str(columns.client)))) > 1:
+                raise InvalidInput(f"{path}: holds rows of {len(whose)} clients; predict for one at a time")
             if not set(columns.label or LABELS) & table.columns.keys():
                 return self._fitting(path, features_of(table, columns.features)), None
         else:
