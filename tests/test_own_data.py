@@ -98,6 +98,9 @@ def test_columns_are_known_by_their_names(folder: Path) -> None:
     before = read_folder(folder, columns=BOTH)
     write_csv(folder / "b.csv", turned)
     same(read_folder(folder, columns=BOTH), before)
+    write_csv(folder / "b.csv", [["note", *turned[0]], *[["hello", *row] for row in turned[1:]]])
+    named = Columns(label=("kind",), features=("u", "v"))  # what is not named does not matter
+    same(read_folder(folder, columns=named), before)
 
 
 def test_whole_numbers_in_one_file_do_not_make_a_regression_a_classification(tmp_path: Path) -> None:

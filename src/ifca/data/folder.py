@@ -43,7 +43,8 @@ def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) 
         clients = [client for file in files if (client := _read_arrays(file, complain)) is not None]
         return [with_test_part(client, columns) for client in clients]
     tables = [table for file in files if (table := read_table(file, complain)) is not None]
-    tables = _same_columns(tables, complain)
+    if not columns.features:
+        tables = _same_columns(tables, complain)
     rows = [one for table in tables for one in rows_of(table, columns, table.file.stem, complain)]
     return clients_of(rows, columns, complain)
 
