@@ -153,12 +153,21 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     for setting in settings or []:
         _set(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
-    if file is not None:
+    if file is not None and _names_own_code(content):
         content.setdefault("code", str(file.parent))
     return parse_config(
         content,
         source if file and not settings else f"{source.name} with --set" if settings else "default config",
     )
+
+
+def _names_own_code(content: dict[str, Any]) -> bool:
+    """Whether a config names a function of the user's own."""
+    model, data = content.get("model"), content.get("data")
+    named = [*model.values()] if isinstance(model, dict) else []
+    named += [data.get("load")] if isinstance(data, dict) else []
+    flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
+    return any(isinstance(part, str) and ":" in part for part in flat)
 
 
 def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
