@@ -1,9 +1,9 @@
-# Two commands: 'make run' trains the default job, 'make test' is the gate. Each sets itself up.
+# 'make run' trains the default job, 'make test' is the gate, 'make docs' builds the site. Each sets itself up.
 PYTHON ?= python3
 BIN := .venv/bin
 OUT ?=
 
-.PHONY: run test test-slow format clean
+.PHONY: run test test-slow format docs clean
 
 run: .venv/.run
 	$(BIN)/ifca run $(if $(OUT),--out $(OUT))
@@ -21,6 +21,9 @@ format: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: .venv/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("ifca needs Python 3.10 or newer") if sys.version_info < (3, 10) else None'
 	$(PYTHON) -m venv .venv
@@ -31,8 +34,8 @@ $(BIN)/python:
 	touch $@
 
 .venv/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower,track]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower,track,parquet,hf,export,docs]'
 	touch $@ .venv/.run
 
 clean:
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -8,7 +8,8 @@ import pytest
 
 from ifca.core.errors import InvalidInput
 from ifca.experiments.build import make_job
-from ifca.experiments.config import DEFAULT_CONFIG, FolderData, SyntheticData, read_config, write_config
+from ifca.experiments.config import DEFAULT_CONFIG, SyntheticData, read_config, write_config
+from ifca.experiments.own_data import FolderData
 
 SHIPPED = sorted(DEFAULT_CONFIG.parent.glob("*.toml"))
 

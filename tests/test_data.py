@@ -143,7 +143,7 @@ class TestFiles:
     def test_folders(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="no such folder"):
             read_folder(tmp_path / "nowhere")
-        with pytest.raises(InvalidInput, match=r"no \.npz file"):
+        with pytest.raises(InvalidInput, match=r"no \.npz, \.csv or \.parquet file"):
             read_folder(tmp_path)
 
 

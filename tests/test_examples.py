@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import subprocess
@@ -11,9 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Option, Recipe
-from ifca.data import rotated_digits
+from ifca.data import mnist_writers, rotated_digits
 from ifca.engines import Job, fit
+from ifca.experiments.assign import assign_clients
+from ifca.experiments.config import read_config
+from ifca.experiments.predict import Tuning, predict
+from ifca.experiments.run import run
 from ifca.models import mlp
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -51,3 +57,43 @@ def test_the_flower_app_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     context = grid._contexts[1]
     server(grid=grid, context=context)
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_sensors_are_sorted_by_their_drift(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runpy.run_path(str(EXAMPLES / "sensors" / "make_sensors.py"))["main"](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "sensors"))
+    config = read_config(EXAMPLES / "sensors" / "config.toml", ["rounds=20", "baselines=[]"])
+    summary = run(config, tmp_path / "run")
+    assert sorted(summary["cluster_sizes"])[1:] == [20, 20, 20]
+    assert summary["test_metrics"]["mean_error_ppm"] < 4
+    found = {one["client"]: one for one in assign_clients(tmp_path / "run", tmp_path / "new")}
+    good = [found[name] for name in ("n-as-delivered", "n-weak", "n-turned")]
+    assert len({one["cluster"] for one in good}) == 3
+    assert not any(one["warnings"] for one in good)
+    assert "no model fits it" in found["n-broken"]["warnings"][0]
+    tuning = Tuning(steps=300, step_size=0.002)
+    tuned = predict(tmp_path / "run", tmp_path / "new" / "n-broken.csv", None, tuning)
+    assert tuned.report["after"]["loss"] < 0.05 * tuned.report["before"]["loss"]
+
+
+def test_rotated_digits_finds_four_and_sees_the_mirrored_one(tmp_path: Path) -> None:
+    folder = EXAMPLES / "rotated_digits"
+    runpy.run_path(str(folder / "new_clients.py"))["main"](tmp_path)
+    summary = run(read_config(folder / "config.toml", ["rounds=25", "baselines=[]"]), tmp_path / "run")
+    assert summary["cluster_accuracy"] == 1.0
+    mirrored, upside_down = assign_clients(tmp_path / "run", tmp_path / "new")
+    assert "no model fits it" in mirrored["warnings"][0]
+    assert not upside_down["warnings"]
+    assert summary["true_clusters"]["180"][upside_down["cluster"]] == 28
+
+
+def test_mnist_writers_trains(tmp_path: Path) -> None:
+    try:
+        mnist_writers()
+    except InvalidInput:
+        pytest.skip("MNIST and its writers are not here")
+    settings = ["rounds=3", "data.min_images=120", "baselines=[]", "participation=1.0"]
+    summary = run(read_config(EXAMPLES / "mnist_writers" / "config.toml", settings), tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["clients"] == summary["clients"] > 10
+    assert summary["test_accuracy"] > 0.3

@@ -14,14 +14,16 @@ from ifca import __version__
 from ifca.cli_choose_k import choose_k_command
 from ifca.cli_data import app as data_app
 from ifca.cli_federate import app as federate_app
+from ifca.cli_init import init_command
+from ifca.cli_inspect import inspect_command
 from ifca.cli_reproduce import reproduce_command
 from ifca.cli_see import report_command, watch_command
+from ifca.cli_use import assign_command, export_command, predict_command
 from ifca.core.callbacks import Several
 from ifca.core.errors import Diverged, IFCAError
 from ifca.engines import choose_device
-from ifca.experiments.assign import assign_client
 from ifca.experiments.bench import JOBS, bench
-from ifca.experiments.config import Config, read_config
+from ifca.experiments.config import Config, read_config, with_model
 from ifca.experiments.directory import next_directory
 from ifca.experiments.run import resume as resume_run
 from ifca.experiments.run import run as run_config
@@ -36,6 +38,11 @@ app.command("report")(report_command)
 app.command("watch")(watch_command)
 app.add_typer(federate_app, name="federate")
 app.command("reproduce")(reproduce_command)
+app.command("init")(init_command)
+app.command("assign")(assign_command)
+app.command("predict")(predict_command)
+app.command("export")(export_command)
+data_app.command("inspect")(inspect_command)
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Settings = Annotated[
@@ -44,6 +51,7 @@ Settings = Annotated[
 Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
 EngineOption = Annotated[str | None, typer.Option(help="loop or vectorised.")]
+Model = Annotated[str | None, typer.Option(help="A built-in model, or module:function of your own.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
 Track = Annotated[
     list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
@@ -55,13 +63,15 @@ def run(
     config: ConfigFile = None,
     settings: Settings = None,
     out: Out = None,
+    model: Model = None,
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
     """Train a job and write its folder."""
-    _train(read_config(config, settings, device=device, engine=engine), out, quiet, track)
+    chosen = read_config(config, with_model(settings, model), device=device, engine=engine)
+    _train(chosen, out, quiet, track)
 
 
 @app.command()
@@ -69,13 +79,17 @@ def compare(
     config: ConfigFile = None,
     settings: Settings = None,
     out: Out = None,
+    model: Model = None,
     device: Device = None,
     engine: EngineOption = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
     """Train a job and all the other algorithms on the same data, side by side."""
-    everything = [*(settings or []), 'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]']
+    everything = [
+        *(with_model(settings, model) or []),
+        'baselines = ["ifca", "ifca-plain", "global", "local", "oneshot"]',
+    ]
     _train(read_config(config, everything, device=device, engine=engine), out, quiet, track)
 
 
@@ -84,24 +98,6 @@ def resume(directory: Path, quiet: Quiet = False, track: Track = None) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
     tracker = trackers(track, directory)
     watched(lambda bars: resume_run(directory, Several([bars, *tracker])), directory, quiet)
-
-
-@app.command()
-def assign(
-    directory: Path,
-    client: Path,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Which cluster is a client (a .npz file with x and y), by its loss under each of the run's models."""
-    found = assign_client(directory, client)
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    for j, loss in enumerate(found["losses"]):
-        if loss is None:
-            continue  # a place without a model
-        typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
-    typer.echo(f"{client.stem} belongs to cluster {found['cluster']}")
 
 
 @app.command("bench")

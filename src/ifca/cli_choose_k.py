@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from ifca.experiments.choose_k import choose_k, parse_range
-from ifca.experiments.config import read_config
+from ifca.experiments.config import read_config, with_model
 from ifca.experiments.directory import next_directory
 from ifca.report.choose_k import write_choice_figure
 from ifca.report.progress import watching
@@ -27,6 +27,7 @@ def choose_k_command(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
     ] = None,
+    model: Annotated[str | None, typer.Option(help="A built-in model, or module:function of yours.")] = None,
     out: Annotated[Path | None, typer.Option(help="The folder; without it: a new one under runs/.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
     engine: Annotated[str | None, typer.Option(help="loop or vectorised.")] = None,
@@ -34,7 +35,7 @@ def choose_k_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train with several k and seeds, and say which k the data supports; the same --out again goes on."""
-    job = read_config(config, settings, device=device, engine=engine)
+    job = read_config(config, with_model(settings, model), device=device, engine=engine)
     folder = out or next_directory(job, verb="choose-k")
     console = Console(stderr=as_json)
     try:

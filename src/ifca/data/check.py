@@ -1,148 +1,215 @@
-"""Put clients together into a federation, refusing by name what cannot be trained on."""
+"""Put clients together into a federation, complaining by name of what cannot be trained on."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ifca.core.errors import InvalidInput
 from ifca.data.clients import Client, Clients
+from ifca.data.problems import Complain, Source, refuse
 
 MOST_CLASSES = 10_000  # more than this must be said
 
 
-def put_together(
-    clients: Sequence[Client], classes: int | None
-) -> tuple[Clients, Clients | None, int | None]:
-    """Checked clients -> training clients, test clients, number of classes.
+class Part(NamedTuple):
+    """Checked samples, and where they come from."""
 
-    Class numbers as y make it a classification, float targets a regression (None classes).
+    source: Source
+    x: NDArray[Any]
+    y: NDArray[Any]
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What all clients must have in common; bytes are scaled, other numbers are not."""
+        return self.x.shape[1:], self.y.shape[1:], self.x.dtype == np.uint8, self.y.dtype.kind
+
+
+class Checked(NamedTuple):
+    """A client whose arrays were looked at."""
+
+    id: str
+    train: Part
+    test: Part | None
+    cluster: int | None
+
+
+def put_together(
+    clients: Sequence[Client], classes: int | None, complain: Complain = refuse
+) -> tuple[Clients, Clients | None, int | None] | None:
+    """Checked clients -> training clients, test clients, number of classes. None: nothing is left.
+
+    Class numbers as y make it a classification, float targets a regression (None classes). Where complain
+    returns, the client is left out.
     """
-    if not clients:
-        raise InvalidInput("a federation needs at least one client")
-    ids = [_id(str(i) if c.id is None else str(c.id)) for i, c in enumerate(clients)]
-    twice = {name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else set()
-    if twice:
-        raise InvalidInput(f"client ids must differ, but {sorted(twice)[0]} stands twice")
-    train = [arrays(f"client {name}", c.x, c.y) for name, c in zip(ids, clients, strict=True)]
-    test = [
-        None
-        if c.x_test is None and c.y_test is None
-        else arrays(f"client {name}, test part", c.x_test, c.y_test)
-        for name, c in zip(ids, clients, strict=True)
-    ]
-    tested = [i for i, part in enumerate(test) if part is not None]
-    parts = [*zip(ids, train, strict=True), *[(ids[i] + ", test part", test[i]) for i in tested]]
-    _same_kind([(f"client {name}", part) for name, part in parts if part is not None])
-    classes = _classes([(f"client {name}", part) for name, part in parts if part is not None], classes)
-    known = [c.cluster is not None for c in clients]
-    if any(known) and not all(known):
-        raise InvalidInput(
-            f"true clusters are given for some clients but not for client {ids[known.index(False)]}"
-        )
-    for name, client in zip(ids, clients, strict=True):
-        if client.cluster is not None and not isinstance(client.cluster, (int, np.integer)):
-            raise InvalidInput(f"client {name}: cluster must be a whole number, got {client.cluster!r}")
-    true = np.array([c.cluster for c in clients], np.int64) if all(known) else None
-    together = _concatenate(train, ids, true)
+    checked = _named_apart(
+        [c for i, one in enumerate(clients) if (c := _checked(i, one, complain))], complain
+    )
+    checked = _same_kind(checked, complain)
+    checked = _clusters_known(checked, complain)
+    if not checked:
+        if not clients:
+            complain("a federation needs at least one client")
+        return None  # what was wrong with each has been said
+    parts = [part for c in checked for part in (c.train, c.test) if part is not None]
+    classes = _classes(parts, classes, complain)
+    true = None if checked[0].cluster is None else np.array([c.cluster for c in checked], np.int64)
+    together = _concatenate([c.train for c in checked], [c.id for c in checked], true)
+    tested = [i for i, c in enumerate(checked) if c.test is not None]
     if not tested:
         return together, None, classes
-    some = [part for part in test if part is not None]
-    held_out = _concatenate(some, [ids[i] for i in tested], None if true is None else true[tested])
+    some = [part for c in checked if (part := c.test) is not None]
+    held_out = _concatenate(some, [checked[i].id for i in tested], None if true is None else true[tested])
     return together, held_out, classes
 
 
-def arrays(where: str, x: ArrayLike | None, y: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The arrays x and y of one client, checked; where names the client or its file in a complaint."""
+def arrays(
+    source: Source, x: ArrayLike | None, y: ArrayLike | None, complain: Complain = refuse
+) -> Part | None:
+    """The arrays x and y of one client, checked; None: not usable."""
+    where = source.name
     if x is None or y is None:
-        raise InvalidInput(f"{where}: x and y must both be given")
-    x, y = as_array("x", where, x), as_array("y", where, y)
+        complain(f"{where}: x and y must both be given")
+        return None
+    x, y = _numbers("x", source, x, complain), _numbers("y", source, y, complain)
+    if x is None or y is None:
+        return None
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
-        raise InvalidInput(f"{where}: the client is empty (x has shape {x.shape}, y has shape {y.shape})")
+        complain(f"{where}: the client is empty (x has shape {x.shape}, y has shape {y.shape})")
+        return None
     if len(x) != len(y):
-        raise InvalidInput(f"{where}: x has {len(x)} samples but y has {len(y)}")
+        complain(f"{where}: x has {len(x)} samples but y has {len(y)}")
+        return None
     if x.ndim == 1 or x[0].size == 0:
-        raise InvalidInput(
-            f"{where}: x must have a row per sample and a column per feature, got shape {x.shape}"
-        )
+        complain(f"{where}: x must have a row per sample and a column per feature, got shape {x.shape}")
+        return None
     if y.dtype.kind in "iub":
         y = y.astype(np.int64)
         if y.ndim != 1:
-            raise InvalidInput(f"{where}: class numbers y must be one per sample, got shape {y.shape}")
-        if y.min() < 0:
-            raise InvalidInput(f"{where}: y has the label {y.min()} in row {y.argmin()}; labels start at 0")
-    return x, y
+            complain(f"{where}: class numbers y must be one per sample, got shape {y.shape}")
+            return None
+        wrong = np.flatnonzero(y < 0)
+        for i in wrong.tolist():
+            complain(f"{where}: y has the label {y[i]} in {source.row(i)}; labels start at 0")
+        if len(wrong):
+            return None
+    return Part(source, x, y)
 
 
 def as_array(name: str, where: str, values: ArrayLike) -> NDArray[Any]:
     """Numbers as a numpy array; torch tensors too."""
+    array = _numbers(name, Source(where), values, refuse)
+    assert array is not None
+    return array
+
+
+def _numbers(name: str, source: Source, values: ArrayLike, complain: Complain) -> NDArray[Any] | None:
+    where = source.name
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = values.float() if values.dtype == torch.bfloat16 else values
     try:
         array = np.asarray(values)
     except ValueError as reason:
-        raise InvalidInput(f"{where}: {name} must be an array of numbers ({reason})") from reason
+        complain(f"{where}: {name} must be an array of numbers ({reason})")
+        return None
     if array.dtype.kind not in "fiub":
-        raise InvalidInput(f"{where}: {name} must be numbers, got {array.dtype}")
+        complain(f"{where}: {name} must be numbers, got {array.dtype}")
+        return None
     if array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0][0]) if array.ndim else 0
-            raise InvalidInput(f"{where}: {name} has a NaN or infinite value in row {row}")
+        bad = np.argwhere(~np.isfinite(array))
+        for i in dict.fromkeys(bad[:, 0].tolist() if array.ndim else [0] * len(bad)):
+            complain(f"{where}: {name} has a NaN or infinite value in {source.row(i)}")
+        if len(bad):
+            return None
         return array.astype(np.float64 if array.dtype.itemsize > 4 else np.float32, copy=False)
     return array
 
 
-def _id(name: str) -> str:
-    """An id that can be written to a table; bytes that are no text are spelled out."""
+def _checked(i: int, client: Client, complain: Complain) -> Checked | None:
+    name = str(i) if client.id is None else str(client.id)
     if any(ord(letter) < 32 for letter in name):
-        raise InvalidInput(f"client {name!r}: an id must not hold line breaks or control characters")
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
-def _same_kind(parts: list[tuple[str, tuple[NDArray[Any], NDArray[Any]]]]) -> None:
-    first, (x0, y0) = parts[0]
-    for where, (x, y) in parts[1:]:
-        if x.shape[1:] != x0.shape[1:] or y.shape[1:] != y0.shape[1:]:
-            shapes = f"{x.shape[1:]} and y {y.shape[1:]}"
-            raise InvalidInput(
-                f"{where}: samples have x of shape {shapes}, "
-                f"but {first} has {x0.shape[1:]} and {y0.shape[1:]}"
-            )
-        pixels = (x.dtype == np.uint8) != (x0.dtype == np.uint8)  # bytes are scaled, other numbers are not
-        if pixels or y.dtype.kind != y0.dtype.kind:
-            raise InvalidInput(
-                f"{where}: x, y are of type {x.dtype}, {y.dtype}, but {first} has {x0.dtype}, {y0.dtype}"
-            )
-
-
-def _classes(parts: list[tuple[str, tuple[NDArray[Any], NDArray[Any]]]], classes: int | None) -> int | None:
-    if parts[0][1][1].dtype.kind == "f":
-        if classes is not None:
-            raise InvalidInput(f"classes is {classes}, but the targets y are floats (regression)")
+        complain(f"client {name!r}: an id must not hold line breaks or control characters")
         return None
-    if classes is None:
-        where, y = max(((where, y) for where, (_, y) in parts), key=lambda part: int(part[1].max()))
-        if y.max() >= MOST_CLASSES:
-            raise InvalidInput(
-                f"{where}: y has the label {y.max()} in row {y.argmax()}; if that is right, give classes"
+    name = name.encode("utf-8", "backslashreplace").decode()  # bytes that are no text are spelled out
+    source = client.source or Source(f"client {name}")
+    test_source = client.test_source or Source(f"{source.name}, test part")
+    cluster: Any = client.cluster
+    if cluster is not None and not isinstance(cluster, (int, np.integer)):
+        complain(f"{source.name}: cluster must be a whole number, got {cluster!r}")
+        return None
+    train, test = arrays(source, client.x, client.y, complain), None
+    if client.x_test is not None or client.y_test is not None:
+        test = arrays(test_source, client.x_test, client.y_test, complain)
+        if test is None:
+            return None
+    return None if train is None else Checked(name, train, test, client.cluster)
+
+
+def _named_apart(checked: list[Checked], complain: Complain) -> list[Checked]:
+    seen: dict[str, Checked] = {}
+    for client in checked:
+        if client.id in seen:
+            complain(f"client ids must differ, but {client.id} stands twice")
+        seen.setdefault(client.id, client)
+    return list(seen.values())
+
+
+def _same_kind(checked: list[Checked], complain: Complain) -> list[Checked]:
+    """Those that are like most of them."""
+    if not checked:
+        return []
+    usual = Counter(c.train.kind for c in checked).most_common(1)[0][0]
+    first = next(c.train for c in checked if c.train.kind == usual)
+    kept = []
+    for client in checked:
+        odd = next((p for p in (client.train, client.test) if p is not None and p.kind != usual), None)
+        if odd is None:
+            kept.append(client)
+        elif odd.kind[:2] != usual[:2]:
+            shapes = f"{odd.x.shape[1:]} and y {odd.y.shape[1:]}"
+            complain(
+                f"{odd.source.name}: samples have x of shape {shapes}, "
+                f"but {first.source.name} has {first.x.shape[1:]} and {first.y.shape[1:]}"
             )
-        return max(2, int(y.max()) + 1)
-    for where, (_, y) in parts:
-        if y.max() >= classes:
-            label, row = y.max(), y.argmax()
-            raise InvalidInput(f"{where}: y has the label {label} in row {row}, but classes is {classes}")
-    return classes
+        else:
+            types = f"{first.x.dtype}, {first.y.dtype}"
+            complain(
+                f"{odd.source.name}: x, y are of type {odd.x.dtype}, {odd.y.dtype}, "
+                f"but {first.source.name} has {types}"
+            )
+    return kept
 
 
-def _concatenate(
-    parts: Sequence[tuple[NDArray[Any], NDArray[Any]]], ids: Sequence[str], true: NDArray[np.int64] | None
-) -> Clients:
-    offsets = np.concatenate([[0], np.cumsum([len(x) for x, _ in parts])]).astype(np.int64)
-    x = torch.from_numpy(np.concatenate([x for x, _ in parts]))
-    y = torch.from_numpy(np.concatenate([y for _, y in parts]))
+def _clusters_known(checked: list[Checked], complain: Complain) -> list[Checked]:
+    """True clusters of all clients or of none."""
+    unknown = [c for c in checked if c.cluster is None]
+    if not unknown or len(unknown) == len(checked):
+        return checked
+    for client in unknown:
+        complain(f"true clusters are given for some clients but not for client {client.id}")
+    return [c for c in checked if c.cluster is not None]
+
+
+def _classes(parts: list[Part], classes: int | None, complain: Complain) -> int | None:
+    if parts[0].y.dtype.kind == "f":
+        if classes is not None:
+            complain(f"classes is {classes}, but the targets y are floats (regression)")
+        return None
+    limit = MOST_CLASSES if classes is None else classes
+    advice = "; if that is right, give classes" if classes is None else f", but classes is {classes}"
+    for source, _, y in parts:
+        for i in np.flatnonzero(y >= limit).tolist():
+            complain(f"{source.name}: y has the label {y[i]} in {source.row(i)}{advice}")
+    return classes or max(2, int(max(part.y.max() for part in parts)) + 1)
+
+
+def _concatenate(parts: Sequence[Part], ids: Sequence[str], true: NDArray[np.int64] | None) -> Clients:
+    offsets = np.concatenate([[0], np.cumsum([len(part.x) for part in parts])]).astype(np.int64)
+    x = torch.from_numpy(np.concatenate([part.x for part in parts]))
+    y = torch.from_numpy(np.concatenate([part.y for part in parts]))
     return Clients(x, y, offsets, tuple(ids), true)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ifca.core.random import key_of
 from ifca.core.types import Data
+from ifca.data.problems import Source
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class Client:
     y_test: ArrayLike | None = None
     id: str | None = None
     cluster: int | None = None  # the true cluster, where it is known; never used in training
+    source: Source | None = None  # where the data come from, for complaints; None: the client is named
+    test_source: Source | None = None
+    features: tuple[str, ...] | None = None  # names of the features, where they have any
 
 
 @dataclass(frozen=True)

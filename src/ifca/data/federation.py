@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data.check import put_together
 from ifca.data.clients import Client, Clients
+from ifca.data.scaling import Scaling
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,6 +28,8 @@ class Federation:
     train: Clients
     test: Clients | None = None
     classes: int | None = None  # None: regression
+    scaling: Scaling | None = None  # what was done to the features, where they were standardised
+    features: tuple[str, ...] | None = None  # their names, where they have any
 
     def __repr__(self) -> str:
         """In a line."""
@@ -60,6 +63,13 @@ class Federation:
         """The same federation with its data on a device."""
         return replace(self, train=self.train.to(device), test=self.test and self.test.to(device))
 
+    def standardised(self) -> Federation:
+        """The same federation with every feature at mean 0 and variance 1 over all training samples."""
+        scaling = Scaling.of(self.train)
+        train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (self.train, self.test))
+        assert train is not None
+        return replace(self, train=train, test=test, scaling=scaling)
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all data, to notice that it changed between two parts of a run."""
@@ -79,7 +89,10 @@ class Federation:
     @classmethod
     def from_clients(cls, clients: Iterable[Client], classes: int | None = None) -> Federation:
         """Check the clients and put them together. Input arrays are copied, never changed."""
-        return cls(*put_together(list(clients), classes))
+        given = list(clients)
+        together = put_together(given, classes)
+        assert together is not None
+        return cls(*together, features=given[0].features)
 
     @classmethod
     def from_arrays(
@@ -118,21 +131,41 @@ class Federation:
     @classmethod
     def from_datasets(
         cls,
-        train: Sequence[Any],
+        train: Sequence[Any] | Mapping[str, Any],
         test: Sequence[Any] | None = None,
         *,
         ids: Sequence[str] | None = None,
         clusters: Sequence[int] | None = None,
         classes: int | None = None,
     ) -> Federation:
-        """From a torch dataset per client, each giving pairs (x, y)."""
-        x, y = _read_datasets(train)
-        x_test, y_test = _read_datasets(test) if test is not None else (None, None)
+        """From a torch dataset per client, each giving pairs (x, y).
+
+        train: datasets in order, or a name for each client: {name: dataset} or {name: (train, test)}, where
+        test may be None.
+        """
+        if isinstance(train, Mapping):
+            pairs = [value if isinstance(value, tuple) else (value, None) for value in train.values()]
+            ids, train, test = list(train), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        names = [str(i) for i in range(len(train))] if ids is None else ids
+        x, y = _read_datasets(train, names)
+        x_test, y_test = _read_datasets(test, names) if test is not None else (None, None)
         return cls.from_arrays(x, y, x_test, y_test, ids=ids, clusters=clusters, classes=classes)
 
 
-def _read_datasets(datasets: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    pairs = [[dataset[i] for i in range(len(dataset))] for dataset in datasets]
-    x = [np.array([np.asarray(x) for x, _ in client]) for client in pairs]
-    y = [np.array([np.asarray(y) for _, y in client]) for client in pairs]
-    return x, y
+def _read_datasets(datasets: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[Any]]:
+    both = [_read_dataset(dataset, name) for dataset, name in zip(datasets, names, strict=True)]
+    return [x for x, _ in both], [y for _, y in both]
+
+
+def _read_dataset(dataset: Any, name: str) -> tuple[Any, Any]:
+    """All samples of one client's dataset; None: it has none."""
+    if dataset is None:
+        return None, None
+    try:
+        pairs = [dataset[i] for i in range(len(dataset))]
+        return np.array([np.asarray(x) for x, _ in pairs]), np.array([np.asarray(y) for _, y in pairs])
+    except Exception as reason:
+        what = f"{type(reason).__name__}: {reason}"
+        raise InvalidInput(
+            f"client {name}: its dataset must give pairs (x, y) of one shape ({what})"
+        ) from reason

@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
+from ifca.data.clients import Client
+from ifca.data.problems import Complain, Source, refuse
+from ifca.data.tabular import Columns, with_test_part
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 """x [n, features] and y [n] of one user."""
@@ -42,6 +45,28 @@ def read_leaf(files: list[Path]) -> dict[str, Samples]:
                 raise InvalidInput(f"{file}: user {user} stands in another file of this part too")
             users[user] = samples
     return users
+
+
+def leaf_clients(folder: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:
+    """A client per user of a folder of LEAF's; columns: kind and test_share, where LEAF split nothing off."""
+    files = leaf_files(folder)
+    if not files["train"]:
+        complain(f"{folder}: no training files of LEAF's there (train/*.json)")
+        return []
+    try:
+        train, test = (read_leaf(files[part]) for part in ("train", "test"))
+    except InvalidInput as reason:
+        complain(str(reason))
+        return []
+    clients = []
+    for user, (x, y) in sorted(train.items()):
+        x_test, y_test = test.get(user, (None, None))
+        if columns.kind == "regression":
+            y, y_test = y.astype(np.float64), None if y_test is None else y_test.astype(np.float64)
+        where = f"{folder}, user {user}"
+        client = Client(x, y, x_test, y_test, user, source=Source(where))
+        clients.append(with_test_part(client, columns))
+    return clients
 
 
 def _is_json(file: Path) -> bool:

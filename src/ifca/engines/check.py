@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
-from ifca.core.client import mean_loss
+from ifca.core.client import gradient, mean_loss
 from ifca.core.errors import IFCAError, InvalidInput
-from ifca.core.types import select
+from ifca.core.types import Data, Params, select
 from ifca.engines.fit import initial_models
 from ifca.engines.job import Job
+from ifca.engines.metrics import client_metrics
 
 
 def check(job: Job) -> None:
@@ -39,6 +42,38 @@ def check(job: Job) -> None:
         raise InvalidInput(
             f"model: gives {output.shape[1:].numel()} outputs for {job.federation.outputs} target(s)"
         )
-    mean_loss(task, select(theta, 0), sample)  # refuses a loss that is not per sample
+    _try_loss(job, select(theta, 0), sample)
+    if job.metrics:  # refuses those that fail
+        client_metrics(job, theta, clients.subset([0]), torch.zeros(1, dtype=torch.long))
+    engine = job.make_engine()
+    if engine.name not in ("loop", "flower"):
+        _try_side_by_side(job, select(theta, 0), sample)
     with torch.no_grad():
-        job.make_engine().fits(theta)
+        engine.fits(theta)
+
+
+def _try_side_by_side(job: Job, theta: Params, sample: Data) -> None:
+    """Refuse a model or loss that torch cannot map over clients; one client at a time it may work."""
+    two = {name: torch.stack([value, value]) for name, value in theta.items()}
+    both = Data(*(torch.stack([part[:2], part[:2]]) for part in sample))
+    try:
+        torch.vmap(partial(gradient, job.task))(two, both)
+    except IFCAError:
+        raise
+    except Exception as reason:
+        what = str(reason).split(". ")[0].splitlines()[0]
+        advice = "engine = 'loop' trains them one by one"
+        raise InvalidInput(
+            f"model or loss: cannot be computed for several clients at once ({what}); {advice}"
+        ) from reason
+
+
+def _try_loss(job: Job, theta: Params, sample: Data) -> None:
+    """Refuse a loss that fails, or that does not give a number per sample."""
+    try:
+        mean_loss(job.task, theta, sample)
+    except IFCAError:
+        raise
+    except Exception as reason:
+        what = f"{type(reason).__name__}: {str(reason).splitlines()[0] if str(reason) else ''}"
+        raise InvalidInput(f"loss: fails on the outputs of the model ({what})") from reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from ifca.core.identity import identity
 from ifca.engines.base import Engine, Scores
 from ifca.engines.job import Job
 from ifca.engines.live import score_live
+from ifca.engines.metrics import client_metrics, mean_metrics
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,12 @@ class Evaluation:
     paper_rule: Tensor  # [m]
     train_rule: Tensor  # [m]
     classification: bool
+    metrics: dict[str, Tensor] = field(default_factory=dict)  # name -> [m], by the paper's rule
+    metrics_train_rule: dict[str, Tensor] = field(default_factory=dict)
+
+    def mean_metrics(self, table: dict[str, Tensor]) -> dict[str, float | None]:
+        """The user's own metrics over all clients."""
+        return mean_metrics(table, self.sizes)
 
     def accuracy(self, rule: Tensor) -> float | None:
         """Share of right predictions over all samples of clients that the rule serves."""
@@ -77,4 +84,5 @@ def evaluate(engine: Engine, job: Job, theta: dict[str, Tensor], labels: Tensor)
         paper = identity(scores.loss)
     if scores.answered is not None:  # nothing is known of clients that did not answer
         paper, trained = (torch.where(scores.answered, rule, -1) for rule in (paper, trained))
-    return Evaluation(scores, sizes, paper, trained, known)
+    own = [client_metrics(job, theta, federation.test, rule) for rule in (paper, trained)]
+    return Evaluation(scores, sizes, paper, trained, known, *own)

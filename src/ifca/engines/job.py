@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -26,7 +26,7 @@ from ifca.engines.memory import default_budget
 from ifca.engines.precision import Precision, storage
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.networks import logistic
-from ifca.models.task import Factory, Loss, made, make_draw, make_task
+from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
 
 CPU = torch.device("cpu")
 EngineName = Literal["loop", "vectorised", "flower"]
@@ -40,6 +40,7 @@ class Job:
     recipe: Recipe
     model: Factory
     loss: Loss | None = None  # per sample; None: cross-entropy, or squared error in regression
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # reported of the test clients, by name
     engine: EngineName = "vectorised"
     device: torch.device = CPU
     precision: Precision = "float32"

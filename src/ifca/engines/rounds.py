@@ -46,6 +46,8 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
                     served = [test.served_by(j) for j in range(job.models)]
                     record["cluster_test_accuracy"] = [test.accuracy(rule) for rule in served]
                     record["cluster_test_loss"] = [test.mean_loss(rule) for rule in served]
+                if job.metrics:
+                    record["test_metrics"] = test.mean_metrics(test.metrics)
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,13 +9,14 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.data import Federation, mixture_of_regressions, read_folder, rotated_digits
+from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.engines import Job, choose_device
 from ifca.engines.checkpoint import load_tensors
-from ifca.experiments.config import Config, DigitsData, ModelConfig, SyntheticData
-from ifca.experiments.datasets import PublicData
+from ifca.experiments.config import Config, DigitsData, SyntheticData
+from ifca.experiments.imports import own_function
+from ifca.experiments.own_data import FunctionData
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
-from ifca.models.task import Factory
+from ifca.models.task import Factory, Loss, Metric
 
 
 def make_job(config: Config, federation: Federation | None = None) -> Job:
@@ -31,7 +29,9 @@ def make_job(config: Config, federation: Federation | None = None) -> Job:
     return Job(
         federation,
         recipe,
-        make_model(config.model, federation.input_shape, federation.outputs, federation.classes is None),
+        make_model(config, federation.input_shape, federation.outputs, federation.classes is None),
+        loss=make_loss(config),
+        metrics=make_metrics(config),
         engine=config.engine,
         device=choose_device(config.device),
         precision=config.precision,
@@ -51,18 +51,33 @@ def make_federation(config: Config) -> Federation:
     if isinstance(data, SyntheticData):
         values = {f.name: getattr(data, f.name) for f in fields(data) if f.name not in ("name", "seed")}
         return mixture_of_regressions(**values, seed=config.seed if data.seed is None else data.seed)[0]
-    if isinstance(data, PublicData):
-        return data.federation(config.seed)
-    return read_folder(Path(data.path), data.classes)
+    if isinstance(data, FunctionData):
+        return data.federation(config.code)
+    return data.federation(config.seed)
 
 
-def make_model(model: ModelConfig, input_shape: tuple[int, ...], outputs: int, regression: bool) -> Factory:
+def make_loss(config: Config) -> Loss | None:
+    """The loss of the user's own, where the config names one."""
+    name = config.model.loss
+    return None if name is None else _callable("model.loss", name, config.code)
+
+
+def make_metrics(config: Config) -> dict[str, Metric]:
+    """The metrics of the user's own, by the names of their functions."""
+    return {
+        name.rpartition(":")[2]: _callable("model.metrics", name, config.code)
+        for name in config.model.metrics
+    }
+
+
+def make_model(config: Config, input_shape: tuple[int, ...], outputs: int, regression: bool) -> Factory:
     """A function that makes a freshly initialised module."""
+    model = config.model
     inputs, name = int(torch.Size(input_shape).numel()), model.name
     if name == "auto":
         name = "linear" if regression else "mlp"
     if ":" in name:
-        return _own_model(name)
+        return as_factory(own_function("model.name", name, config.code))
     if regression and name in ("logistic", "cifar-cnn", "femnist-cnn"):
         raise InvalidInput(
             f"model.name is {name}, which classifies, but the targets y are floats (regression)"
@@ -81,14 +96,8 @@ def make_model(model: ModelConfig, input_shape: tuple[int, ...], outputs: int, r
     return makers[name]
 
 
-def _own_model(name: str) -> Factory:
-    module_name, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:  # noqa: PTH109
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109
-    try:
-        made = getattr(importlib.import_module(module_name), function)
-    except Exception as reason:
-        raise InvalidInput(
-            f"model.name: cannot import {name} ({type(reason).__name__}: {reason})"
-        ) from reason
-    return as_factory(made)
+def _callable(field: str, name: str, code: str | None) -> Loss:
+    found: Loss = own_function(field, name, code)
+    if not callable(found):
+        raise InvalidInput(f"{field}: {name} must be a function of outputs and y, got {found!r}")
+    return found

@@ -16,6 +16,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Algorithm, Recipe
 from ifca.engines.precision import Precision
 from ifca.experiments.datasets import PublicData
+from ifca.experiments.own_data import FunctionData, HuggingFaceData, OwnData
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -68,17 +69,6 @@ class SyntheticData:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FolderData:
-    """A folder with one .npz file per client: x, y, optionally x_test, y_test, cluster."""
-
-    name: Literal["folder"]
-    path: str
-    """The folder; relative to where the command is given."""
-    classes: Positive | None = None
-    """Number of classes; none: the largest label and one."""
-
-
-@dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """The model that every cluster trains."""
 
@@ -87,6 +77,12 @@ class ModelConfig:
     classification, linear for regression."""
     hidden: tuple[Positive, ...] = (200,)
     """Widths of the hidden layers of mlp."""
+    loss: str | None = None
+    """package.module:function of your own: outputs, y -> a loss per sample [n]; none: cross-entropy, or
+    squared error in regression."""
+    metrics: tuple[str, ...] = ()
+    """package.module:function of your own: outputs, y -> a number per sample [n], or one for a client's test
+    data. Reported beside the test loss, under the function's name."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -128,9 +124,12 @@ class Config(Recipe):
     """A run's folder to take the initial models from."""
     baselines: tuple[Algorithm, ...] = ()
     """Algorithms to train after this one on the same data, for comparison."""
-    data: Annotated[DigitsData | SyntheticData | FolderData | PublicData, Field(discriminator="name")] = (
-        DigitsData()
-    )
+    code: str | None = None
+    """Folder of your own modules (model, loss, metrics, data); none: that of the config file. Where the
+    command is given is looked in first."""
+    data: Annotated[
+        DigitsData | SyntheticData | OwnData | FunctionData | PublicData, Field(discriminator="name")
+    ] = DigitsData()
     """The federation."""
     model: ModelConfig = ModelConfig()
     """The model."""
@@ -154,10 +153,26 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     for setting in settings or []:
         _set(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
+    if file is not None and _names_own_code(content):
+        content.setdefault("code", str(file.parent))
     return parse_config(
         content,
         source if file and not settings else f"{source.name} with --set" if settings else "default config",
     )
+
+
+def _names_own_code(content: dict[str, Any]) -> bool:
+    """Whether a config names a function of the user's own."""
+    model, data = content.get("model"), content.get("data")
+    named = [*model.values()] if isinstance(model, dict) else []
+    named += [data.get("load")] if isinstance(data, dict) else []
+    flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
+    return any(isinstance(part, str) and ":" in part for part in flat)
+
+
+def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
+    """The settings, and --model as one of them."""
+    return settings if model is None else [*(settings or []), f"model.name={json.dumps(model)}"]
 
 
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
@@ -177,7 +192,10 @@ def write_config(config: Config) -> str:
 
 def with_absolute_paths(config: Config) -> Config:
     """Folders named from where the command is given, so that a run can be resumed from anywhere."""
-    if isinstance(config.data, FolderData):
+    if config.code is not None:
+        config = replace(config, code=str(Path(config.code).resolve()))
+    hub = isinstance(config.data, HuggingFaceData) and not Path(config.data.path).exists()
+    if isinstance(config.data, OwnData) and not hub:
         config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
     elif isinstance(config.data, PublicData) and config.data.folder is not None:
         folder = str(Path(config.data.folder).expanduser().resolve())

@@ -120,7 +120,7 @@ def _rounds_until(log: Path, done: int) -> list[Record]:
 
 def _deciding(config: Config) -> dict[str, Any]:
     """What may not change between two parts of one run (where to write checkpoints may)."""
-    free = ("checkpoint_every", "memory_budget", "baselines", "federation")
+    free = ("checkpoint_every", "memory_budget", "baselines", "federation", "code")
     deciding = {name: value for name, value in config_dict(config).items() if name not in free}
     if config.federation.half_precision:
         deciding["half_precision"] = True

@@ -41,6 +41,9 @@ def write_results(
         "input_shape": federation.input_shape,
         "outputs": federation.outputs,
         "classes": federation.classes,
+        "features": federation.features,
+        "pixels": federation.train.x.dtype == torch.uint8,
+        "scaling": None if federation.scaling is None else federation.scaling.to_json(),
     }
     save_tensors(out / MODELS, fitted.state.theta, header)
     write_atomically(out / CLIENTS, clients_table(fitted).encode())
@@ -85,6 +88,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "test_accuracy_train_rule": None if test is None else test.accuracy(test.train_rule),
         "test_loss": None if test is None else test.mean_loss(test.paper_rule),
         "test_loss_train_rule": None if test is None else test.mean_loss(test.train_rule),
+        **_own_metrics(fitted),
         "train_loss": fitted.train_loss,
         "cluster_sizes": None if local else sizes,
         "live_clusters": sum(size > 0 for size in sizes),
@@ -138,17 +142,21 @@ def clients_table(fitted: Fitted) -> str:
     tested, strangers = _test_columns(fitted)
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow([*COLUMNS, *[f"loss_{j}" for j in range(columns)]])
+    metrics = [] if test is None else list(test.metrics)
+    heads = [*COLUMNS, *[f"loss_{j}" for j in range(columns)]]
+    table.writerow([*heads, *[f"test_{name}" for name in metrics]])
     own, losses = fitted.own_loss.tolist(), _filled(fitted.train.loss)
     down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
     for i, name in enumerate(federation.train.ids):
         start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
-        table.writerow([*start, *tested.get(i, [""] * 5), down[i], up[i], *losses[i]])
-    for i, cells in strangers.items():
+        served, own_metrics = tested.get(i, ([""] * 5, [""] * len(metrics)))
+        table.writerow([*start, *served, down[i], up[i], *losses[i], *own_metrics])
+    for i, (served, own_metrics) in strangers.items():
         assert test is not None
         assert federation.test is not None
         start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
-        table.writerow([*start, *cells, 0, 0, *_filled(test.scores.loss[i : i + 1])[0]])
+        losses_here = _filled(test.scores.loss[i : i + 1])[0]
+        table.writerow([*start, *served, 0, 0, *losses_here, *own_metrics])
     return out.getvalue()
 
 
@@ -161,7 +169,11 @@ def _truth(clients: Clients, i: int) -> int | str:
     return "" if clients.true_cluster is None else int(clients.true_cluster[i])
 
 
-def _test_columns(fitted: Fitted) -> tuple[dict[int, list[Any]], dict[int, list[Any]]]:
+Cells = tuple[list[Any], list[Any]]
+"""How a client is served, and its values of the user's own metrics."""
+
+
+def _test_columns(fitted: Fitted) -> tuple[dict[int, Cells], dict[int, Cells]]:
     """The test cells of each training client, by its place, and of each client that is only tested."""
     test, owner = fitted.test, fitted.job.federation.test_owner.tolist()
     if test is None:
@@ -179,9 +191,22 @@ def _test_columns(fitted: Fitted) -> tuple[dict[int, list[Any]], dict[int, list[
         test.loss(test.paper_rule).tolist(),
         test.sizes.long().tolist(),
     )
-    rows = list(zip(sizes, served, loss, share(test.paper_rule), share(test.train_rule), strict=True))
-    known = {place: list(row) for place, row in zip(owner, rows, strict=True) if place >= 0}
-    return known, {i: list(row) for i, row in enumerate(rows) if owner[i] < 0}
+    cells = zip(sizes, served, loss, share(test.paper_rule), share(test.train_rule), strict=True)
+    own = _filled(torch.stack([*test.metrics.values()], 1)) if test.metrics else [[]] * len(sizes)
+    rows = [(list(row), mine) for row, mine in zip(cells, own, strict=True)]
+    known = {place: row for place, row in zip(owner, rows, strict=True) if place >= 0}
+    return known, {i: row for i, row in enumerate(rows) if owner[i] < 0}
+
+
+def _own_metrics(fitted: Fitted) -> dict[str, Any]:
+    """The means of the user's own metrics, by both rules; nothing where there are none."""
+    test = fitted.test
+    if test is None or not test.metrics:
+        return {}
+    return {
+        "test_metrics": test.mean_metrics(test.metrics),
+        "test_metrics_train_rule": test.mean_metrics(test.metrics_train_rule),
+    }
 
 
 def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from ifca.models.first_layer import first_layer
 
 Factory = Callable[[], nn.Module]
 Loss = Callable[[Tensor, Tensor], Tensor]
+Metric = Callable[[Tensor, Tensor], Tensor]
+"""Outputs, y -> a number per sample [n], or one for all of them."""
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

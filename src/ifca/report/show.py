@@ -13,6 +13,7 @@ from ifca.report.page import write_page
 from ifca.report.progress import Bars, Lines, watching
 from ifca.report.read import RunFolder, read_run
 from ifca.report.tables import clusters_table, comparison_table, events_table, restarts_table
+from ifca.report.use import metrics_table
 
 Watcher = Bars | Lines
 REPORT = "report.html"
@@ -42,6 +43,8 @@ def show(console: Console, folder: Path) -> None:
         if summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
     console.print(comparison_table(finished))
+    if summary.get("test_metrics"):
+        console.print(metrics_table(finished))
     for name, baseline in summary.get("baselines", {}).items():
         if "error" in baseline:
             _say(console, f"{name}: {baseline['error']}")

@@ -12,6 +12,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from ifca.core.callbacks import Callback, Silent
+from ifca.core.errors import InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
 from ifca.engines import Job
@@ -94,6 +95,7 @@ def serve(
     poll: float = 0.1,
 ) -> dict[str, Any]:
     """Train a new run in an unused folder, or go on with the one that is there."""
+    _refuse_what_needs_the_data(config)
     config, terms = replace(with_absolute_paths(config), engine="flower"), config.federation
     faults = FaultLog(partial(_log, out))
     faults.counts.update(json.loads(line)["kind"] for line in _lines(out / FAULTS))
@@ -120,6 +122,18 @@ def serve(
     summary |= {"faults": dict(sorted(faults.counts.items())), "bytes_evaluation": desk.evaluation_bytes}
     write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
+
+
+def _refuse_what_needs_the_data(config: Config) -> None:
+    """The server of a federation never sees a sample."""
+    if getattr(config.data, "standardise", False):
+        raise InvalidInput(
+            "data.standardise: is for 'ifca run'; in a federation clients scale their own data"
+        )
+    if config.model.metrics:
+        raise InvalidInput(
+            "model.metrics: are for 'ifca run'; in a federation clients report their loss only"
+        )
 
 
 def _job(desk: Desk, model: Factory | None, config: Config, federation: Federation) -> Job:

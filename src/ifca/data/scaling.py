@@ -1,0 +1,49 @@
+"""Standardised features: every feature to mean 0 and variance 1, over all training clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifca.data.clients import Clients, features
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x -> (x - mean) / scale, feature by feature."""
+
+    mean: Tensor  # [...] the shape of a sample
+    scale: Tensor  # [...] standard deviations; 1 where a feature never changes
+
+    @classmethod
+    def of(cls, clients: Clients) -> Scaling:
+        """From the training samples of all clients.
+
+        The mean and then the mean squared deviation are sums over clients divided by the number of
+        samples: numbers that a federation can add up without showing anybody's data.
+        """
+        x = features(clients.x, torch.float64)
+        mean = x.mean(0)
+        scale = ((x - mean) ** 2).mean(0).sqrt()
+        constant = scale <= 1e-12 * x.abs().amax(0).clamp(min=1e-300)
+        return cls(mean, torch.where(constant, 1.0, scale))
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Features as a model sees them; bytes are pixels here too. Floats keep their precision."""
+        exact = features(x, torch.float64)
+        kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+        return ((exact - self.mean.to(x.device)) / self.scale.to(x.device)).to(kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """For a file's header."""
+        return {"mean": self.mean.tolist(), "scale": self.scale.tolist()}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any] | None) -> Scaling | None:
+        """The inverse of to_json."""
+        if content is None:
+            return None
+        return cls(*(torch.tensor(content[name], dtype=torch.float64) for name in ("mean", "scale")))

@@ -1,0 +1,79 @@
+"""The documentation site: built strictly, every config key and every command on its pages."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+
+from ifca.experiments.config import Config, FederationConfig, ModelConfig
+
+ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.xdist_group("docs")  # one process builds the site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=quiet)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_config_key_is_explained(site: Path) -> None:
+    page = (site / "config" / "index.html").read_text()
+    data = get_args(get_type_hints(Config)["data"])
+    keys = {f.name for kind in (Config, ModelConfig, FederationConfig, *data) for f in fields(kind)}
+    for key in keys - {"data", "model", "federation"}:
+        assert f"<code>{key}</code>" in page, key
+    reference = runpy.run_path(str(ROOT / "tools" / "docs_reference.py"))
+    headings = [heading for heading, *_ in reference["TABLES"]]
+    for kind in data:
+        (name,) = get_args(get_type_hints(kind)["name"])
+        assert f'[data] name = "{name}"' in headings
+    for _, _, file, classes in reference["TABLES"]:
+        for name in classes:
+            keys = reference["keys_of"](file, name)[1]
+            silent = [key.name for key in keys if not key.text and key.name != "name"]
+            assert not silent, f"{name}: no docstring for {silent}"
+
+
+def test_every_command_is_there(site: Path) -> None:
+    page = (site / "cli" / "index.html").read_text()
+    for command in ("init", "run", "assign", "predict", "export", "data inspect", "federate server"):
+        assert f"ifca {command}" in page
+    assert "--personalise" in page
+
+
+def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text()
+        )
+        assert not [url for url in loaded if "canonical" not in url], page
+
+
+def test_figures_have_text_alternatives() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        for alternative, file in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text()):
+            assert len(alternative) > 20, f"{page.name}: {file}"
+            assert (page.parent / file).is_file()
+
+
+def test_the_search_index_knows_the_words_of_users(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text())
+    text = " ".join(entry["text"] for entry in index["docs"])
+    for word in ("standardise", "personalise", "model card", "collapse"):
+        assert word in text
