@@ -311,6 +311,8 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         (["client", "--server", "x:1", "--data", "nowhere"], "a client's folder must hold one .npz file"),
         (["client", "--server", "x", "--data", "c.npz", "--insecure"], "--server must be HOST:PORT, got x"),
         (["simulate", "nowhere.toml"], "nowhere.toml: no such config file"),
+        (["simulate", "--ray-address", "127.0.0.1:1"], "no Ray cluster answers at 127.0.0.1:1"),
+        (["simulate", "--ray-address", "here"], "--ray-address must be HOST:PORT, got here"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ SECONDS = 5.0
 
 def greet(server: str, ca: Path | None) -> bool:
     """Whether somebody is there yet; a server that must not be joined is refused. ca: None, plain text."""
-    host, port = address(server)
+    host, port = address(server, "--server")
     try:
         with socket.create_connection((host, port), timeout=SECONDS) as plain:
             try:
@@ -34,11 +34,20 @@ def greet(server: str, ca: Path | None) -> bool:
     return True
 
 
-def address(server: str) -> tuple[str, int]:
+def is_there(place: str, option: str) -> bool:
+    """Whether anybody listens at an address."""
+    try:
+        with socket.create_connection(address(place, option), timeout=SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def address(place: str, option: str) -> tuple[str, int]:
     """HOST:PORT, or [HOST]:PORT."""
-    host, colon, port = server.rpartition(":")
+    host, colon, port = place.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InvalidInput(f"--server must be HOST:PORT, got {server}")
+        raise InvalidInput(f"{option} must be HOST:PORT, got {place}")
     return host.strip("[]"), int(port)
 
 

@@ -16,9 +16,11 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from ifca.core.callbacks import Callback
+from ifca.core.errors import InvalidInput
 from ifca.experiments.build import make_federation
 from ifca.experiments.config import Config, with_absolute_paths
 from ifca.experiments.federation.apps import client_app
+from ifca.experiments.federation.greeting import is_there
 from ifca.experiments.federation.processes import QUIET
 from ifca.experiments.federation.serve import serve
 
@@ -36,6 +38,8 @@ def simulate(
 
     cpus, gpus: what one client needs, which decides how many run at once; ray_address: an existing cluster.
     """
+    if ray_address is not None and ray_address != "auto" and not is_there(ray_address, "--ray-address"):
+        raise InvalidInput(f"--ray-address: no Ray cluster answers at {ray_address}")  # Ray waits for ever
     config = with_absolute_paths(config)
     clients = len(make_federation(config).train)
     terms = replace(config.federation, clients=clients)
