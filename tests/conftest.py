@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,10 @@ from ifca.engines import Job
 from ifca.models import linear, mlp
 
 torch.set_num_threads(1)  # the tests run in parallel processes
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # as a shell's background jobs have it, and their children
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def groups(sizes: tuple[int, ...], clusters: int = 2, dimension: int = 6, seed: int = 0) -> Federation:
