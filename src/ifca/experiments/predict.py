@@ -102,7 +102,8 @@ def predict(
         report = _quality(trained, model, data)
     with torch.no_grad():
         outputs = trained.task.output(model, data.x)
-    return Predictions(cluster, outputs.flatten(1).numpy(), trained.classes, y, held_out, report)
+    table = outputs.reshape(len(outputs), -1).numpy()  # a regression's module may give [n]
+    return Predictions(cluster, table, trained.classes, y, held_out, report)
 
 
 def _data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
