@@ -96,6 +96,7 @@ def test_a_client_that_no_model_fits_is_told(here: Path, tmp_path: Path) -> None
     write(tmp_path / "odd.csv", x, 5 * y[::-1])
     found = assign_clients(here / "run", tmp_path / "odd.csv")[0]
     assert "no model fits it" in found["warnings"][0]
+    assert predict(here / "run", tmp_path / "odd.csv").warnings == tuple(found["warnings"])
     write(tmp_path / "few.csv", x[:2], y[:2])
     few = assign_clients(here / "run", tmp_path / "few.csv")[0]
     assert "it has 2 sample(s): its cluster is a guess" in few["warnings"]
