@@ -395,3 +395,12 @@ def test_pages_in_a_browser(large: Path, whole: Path, tmp_path: Path) -> None:
         assert "round 500" in browser.evaluate("document.getElementById('readout').textContent")
         assert not browser.complaints
         assert all(address.startswith(("file:", "data:", "about:")) for address in browser.requests)
+
+
+def test_a_training_that_made_things_worse_is_told(tmp_path: Path) -> None:
+    settings = [part for one in [*SMALL, "step_size=30", "rounds=4"] for part in ("--set", one)]
+    shown = CliRunner().invoke(app, ["run", *settings, "--out", str(tmp_path / "run")])
+    assert shown.exit_code == 0, shown.output
+    told = " ".join(shown.output.split())
+    assert "The training loss is higher than in the first round: try a smaller step_size." in told
+    assert "The data supports" not in told
