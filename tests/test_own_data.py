@@ -177,9 +177,34 @@ def test_training_and_inspection_complain_in_the_same_sentence(
 
 
 def test_all_problems_are_counted_and_some_are_listed(folder: Path) -> None:
-    write_csv(folder / "a.csv", [["u", "v", "kind"], *[["?", "", i] for i in range(30)]])
+    write_csv(folder / "a.csv", [["u", "v", "kind"], *[["?" if i else "1", "", i] for i in range(30)]])
     report = inspect_path(folder, {"label": ["kind"]}, most=10)
-    assert (report["problem_count"], len(report["problems"])) == (60, 10)
+    assert (report["problem_count"], len(report["problems"])) == (59, 10)
+
+
+def test_a_column_of_text_and_a_name_in_capitals_are_one_problem_each(folder: Path) -> None:
+    write_csv(folder / "a.csv", [["u", "v", "kind"], *[[0.5, 1.5, word] for word in ("cat", "dog", "cat")]])
+    (folder / "b.csv").rename(folder / "B.CSV")
+    report = inspect_path(folder, {"label": ["kind"]})
+    assert report["problems"] == [
+        f"{folder}/B.CSV: its name must end in .csv, in small letters",
+        f"{folder}/a.csv, line 2: column kind holds text ('cat'), not numbers; name the features without it, "
+        "or number its classes from 0",
+    ]
+
+
+def test_the_task_can_be_said_of_npz_files(tmp_path: Path) -> None:
+    for name, (x, y) in CLIENTS.items():
+        np.savez(tmp_path / f"{name}.npz", x=x, y=y.astype(float))
+    guessed = inspect_path(tmp_path, {})
+    assert guessed["task"] == "regression"
+    assert any('task = "classification"' in remark for remark in guessed["remarks"])
+    said = read_folder(tmp_path, None, Columns(kind="classification"))
+    assert (said.classes, said.train.y.dtype) == (3, torch.int64)
+    assert read_folder(tmp_path, None, Columns(kind="regression")).classes is None
+    np.savez(tmp_path / "b.npz", x=np.ones((2, 2)), y=[0.0, 0.5])
+    with pytest.raises(InvalidInput, match=r"b\.npz: the label in row 1 is not a whole number"):
+        read_folder(tmp_path, None, Columns(kind="classification"))
 
 
 def test_inspection_says_what_was_understood(folder: Path) -> None:

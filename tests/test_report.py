@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
@@ -225,6 +226,34 @@ def test_several_runs_are_compared(whole: Path, tmp_path: Path) -> None:
     best = max(summaries, key=lambda s: s["test_accuracy_train_rule"])
     name = "whole" if best is summaries[0] else "two"
     assert f"Best is {name} with {shown(best['test_accuracy_train_rule'])}" in found.text
+    apart = "so these numbers do not measure the same thing"
+    assert f"The runs differ in data, {apart}" in found.text  # 50 samples a client, and fewer
+    assert apart not in page([read_run(whole), read_run(whole)])
+
+
+def miss(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """A metric of the user's own."""
+    return (output.flatten() - y).abs()
+
+
+def test_metrics_and_names_of_the_users_own_are_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "machines").mkdir()
+    for i in range(4):
+        x = np.random.default_rng(i).normal(size=(20, 2))
+        np.savez(tmp_path / "machines" / f"m{i}.npz", x=x, y=(-1) ** i * x.sum(1))
+    found = made(
+        tmp_path / "run",
+        f"data={{name='folder', path='{tmp_path / 'machines'}', test_share=0.3}}",
+        "model={name='linear', metrics=['tests.test_report:miss']}",
+        "baselines=['global']",
+        base=["k=2", "rounds=3"],
+    )
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    everybody = [summary, *summary["baselines"].values()]
+    for rule, key in (("train rule", "test_metrics_train_rule"), ("paper's rule", "test_metrics")):
+        values = [f"{one[key]['miss']:.4g}" for one in everybody]
+        assert found.row(f"miss on test data, {rule}") == values
+    assert "machines IFCA" in " ".join(found.text.split())
 
 
 def test_a_run_that_was_cut_off_has_a_page(whole: Path, tmp_path: Path) -> None:
@@ -366,3 +395,12 @@ def test_pages_in_a_browser(large: Path, whole: Path, tmp_path: Path) -> None:
         assert "round 500" in browser.evaluate("document.getElementById('readout').textContent")
         assert not browser.complaints
         assert all(address.startswith(("file:", "data:", "about:")) for address in browser.requests)
+
+
+def test_a_training_that_made_things_worse_is_told(tmp_path: Path) -> None:
+    settings = [part for one in [*SMALL, "step_size=30", "rounds=4"] for part in ("--set", one)]
+    shown = CliRunner().invoke(app, ["run", *settings, "--out", str(tmp_path / "run")])
+    assert shown.exit_code == 0, shown.output
+    told = " ".join(shown.output.split())
+    assert "The training loss is higher than in the first round: try a smaller step_size." in told
+    assert "The data supports" not in told

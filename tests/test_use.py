@@ -96,6 +96,7 @@ def test_a_client_that_no_model_fits_is_told(here: Path, tmp_path: Path) -> None
     write(tmp_path / "odd.csv", x, 5 * y[::-1])
     found = assign_clients(here / "run", tmp_path / "odd.csv")[0]
     assert "no model fits it" in found["warnings"][0]
+    assert predict(here / "run", tmp_path / "odd.csv").warnings == tuple(found["warnings"])
     write(tmp_path / "few.csv", x[:2], y[:2])
     few = assign_clients(here / "run", tmp_path / "few.csv")[0]
     assert "it has 2 sample(s): its cluster is a guess" in few["warnings"]
@@ -197,7 +198,57 @@ def _outputs(file: Path, x: np.ndarray) -> Any:
         mean, scale = state.pop("input.mean"), state.pop("input.scale")
     module = mlp(3, 1, (8,))
     module.load_state_dict(state)
-    return module((torch.from_numpy(x) - mean) / scale).detach().numpy()
+    return module(((torch.from_numpy(x) - mean) / scale).float()).detach().numpy()
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.input, self.last = nn.Linear(3, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.last(self.input(x).tanh()).squeeze(-1)
+"""
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors", "onnx"])
+def test_a_module_of_ones_own_is_used_as_its_card_says(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One number per sample [n], a layer called input, and a feature far from zero, as a clock gives."""
+    far = np.array([0, 0, 1e6])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "clock_net.py").write_text(NET)
+    for i in range(4):
+        x, y = draw(0, 30, i)
+        write(tmp_path / "clients" / f"c{i}.csv", (x / [1, 10, 100] + far).astype(np.float32), y)
+    (tmp_path / "job.toml").write_text(
+        "k = 1\nrounds = 3\n[data]\nname = 'folder'\npath = 'clients'\nlabel = 'load'\nstandardise = true\n"
+        "[model]\nname = 'clock_net:Net'\n"
+    )
+    run(read_config(tmp_path / "job.toml"), tmp_path / "run")
+    expected = predict(tmp_path / "run", tmp_path / "clients" / "c0.csv").outputs[:, 0]
+    x = (draw(0, 30, 0)[0] / [1, 10, 100] + far).astype(np.float32)
+    file = tmp_path / f"m.{kind}"
+    shown = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--cluster", "0", "--to", str(file)])
+    assert shown.exit_code == 0, shown.output
+    card = file.with_name(f"{file.name}.card.md").read_text()
+    code = card.partition("```python\n")[2].partition("```")[0]
+    if kind == "onnx":
+        pytest.importorskip("onnxruntime")
+        names: dict[str, Any] = {"x": x}
+        exec(code.replace("session.run", "output, = session.run"), names)
+        found = names["output"]
+    else:
+        names = {"x": torch.from_numpy(x)}
+        exec(code, names)
+        found = names["output"].detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_classification_pixels_are_part_of_the_export(tmp_path: Path) -> None:

@@ -79,8 +79,11 @@ def predict_command(
         write_atomically(out, made.table().encode())
     if as_json:
         content = {"cluster": made.cluster, "samples": len(made.outputs), **made.report}
+        content["warnings"] = made.warnings
         typer.echo(json.dumps(content | {"out": None if out is None else str(out)}))
         return
+    for warning in made.warnings:
+        typer.echo(f"warning: {client.stem}: {warning}", err=True)
     typer.echo(f"{client.stem}: {len(made.outputs)} samples, model of cluster {made.cluster}")
     for line in _quality_lines(made):
         typer.echo(line)

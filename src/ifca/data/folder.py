@@ -17,7 +17,7 @@ from ifca.data.federation import Federation
 from ifca.data.problems import Complain, Source, refuse
 from ifca.data.tables import KINDS as TABLES
 from ifca.data.tables import Table, read_table
-from ifca.data.tabular import Columns, clients_of, rows_of, with_test_part
+from ifca.data.tabular import Columns, clients_of, of_kind, rows_of, with_test_part
 
 KINDS = (".npz", *TABLES)
 AS_THEY_ARE = Columns()
@@ -40,7 +40,7 @@ def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) 
     """The clients of a folder; where complain returns, files that are wrong are left out."""
     files = client_files(folder, complain)
     if not files or files[0].suffix == ".npz":
-        clients = [client for file in files if (client := _read_arrays(file, complain)) is not None]
+        clients = [client for file in files if (client := _read_arrays(file, columns, complain)) is not None]
         return [with_test_part(client, columns) for client in clients]
     tables = [table for file in files if (table := read_table(file, complain)) is not None]
     if not columns.features:
@@ -85,7 +85,11 @@ def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
     if not folder.is_dir():
         complain(f"{folder}: no such folder of client files")
         return []
-    files = sorted(file for file in folder.iterdir() if file.suffix in KINDS and file.name[0] != ".")
+    found = sorted(file for file in folder.iterdir() if file.name[0] != ".")
+    files = [file for file in found if file.suffix in KINDS]
+    for file in found:
+        if file.suffix not in KINDS and file.suffix.lower() in KINDS:
+            complain(f"{file}: its name must end in {file.suffix.lower()}, in small letters")
     if not files:
         complain(f"{folder}: the folder has no .npz, .csv or .parquet file (one per client is expected)")
         return []
@@ -101,7 +105,7 @@ def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
 def read_client(file: Path, columns: Columns = AS_THEY_ARE) -> Client:
     """One client's file; a file that is cut off, altered or of another kind is named in the complaint."""
     if file.suffix not in TABLES:
-        client = _read_arrays(file, refuse)
+        client = _read_arrays(file, columns, refuse)
         assert client is not None
         return client
     table = read_table(file, refuse)
@@ -116,7 +120,7 @@ def write_client(file: Path, client: Client) -> None:
     np.savez(file, **given)  # type: ignore[arg-type]
 
 
-def _read_arrays(file: Path, complain: Complain) -> Client | None:
+def _read_arrays(file: Path, columns: Columns, complain: Complain) -> Client | None:
     """One .npz file: x, y, optionally x_test, y_test and cluster."""
     try:
         content = load_npz(file)
@@ -145,9 +149,13 @@ def _read_arrays(file: Path, complain: Complain) -> Client | None:
         return None
     if train is None:
         return None
-    x_test, y_test = (None, None) if test is None else (test.x, test.y)
+    y = of_kind(train.y, columns, source, complain)
+    x_test = None if test is None else test.x
+    y_test = None if test is None else of_kind(test.y, columns, test_source, complain)
+    if y is None or (test is not None and y_test is None):
+        return None
     true = None if cluster is None else int(cluster.item())
-    return Client(train.x, train.y, x_test, y_test, file.stem, true, source, test_source)
+    return Client(train.x, y, x_test, y_test, file.stem, true, source, test_source)
 
 
 def load_npz(file: Path) -> dict[str, Any]:

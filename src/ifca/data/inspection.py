@@ -89,7 +89,10 @@ def _remark(federation: Federation, remarks: Findings, standardise: bool) -> Non
     if federation.classes is not None:
         absent = np.flatnonzero(np.bincount(train.y.numpy(), minlength=federation.classes) == 0).tolist()
         if absent:
-            remarks(f"nobody has a training sample of class {', '.join(map(str, absent[:10]))}")
+            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+            remarks(f"nobody has a training sample of class {', '.join(map(str, absent[:10]))}{more}")
+    elif train.y.dim() == 1 and bool((train.y == train.y.round()).all()):
+        remarks('all targets are whole numbers; where they are classes, task = "classification" says so')
     if x.dim() == 2 and x.dtype != torch.uint8 and not standardise:
         deviation = x.double().std(0, correction=0)
         if bool((deviation == 0).any()):
@@ -99,7 +102,7 @@ def _remark(federation: Federation, remarks: Findings, standardise: bool) -> Non
         size = size[size > 0]
         if len(size) and float(size.max() / size.min()) > UNEVEN:
             ratio = float(size.max() / size.min())
-            remarks(f"features differ {ratio:.0f} times in scale; standardise = true makes them alike")
+            remarks(f"features differ {ratio:.3g} times in scale; standardise = true makes them alike")
 
 
 def _huge(client: Client, remarks: Findings) -> None:

@@ -48,6 +48,10 @@ class Table:
         except (ValueError, TypeError):
             values = np.array([_number(cell) for cell in column.tolist()])
         bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad) == len(column) > 1 and all(_is_text(cell) for cell in column):
+            said = f"column {name} holds text ({column[0]!r}), not numbers"
+            complain(f"{self.place(0)}: {said}; name the features without it, or number its classes from 0")
+            return None
         for i in bad.tolist():
             cell = column[i]
             if column.dtype.kind == "f" or (isinstance(cell, str) and _is_number(cell)):
@@ -153,3 +157,7 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _is_text(cell: Any) -> bool:
+    return isinstance(cell, str) and bool(cell.strip()) and not _is_number(cell)

@@ -99,14 +99,13 @@ def clients_of(rows: Iterable[Rows], columns: Columns, complain: Complain = refu
     """Clients, their labels as class numbers or as targets, their test parts apart."""
     rows = list(rows)
     whole = all(one.whole for one in rows)
-    classify = columns.kind == "classification" or (columns.kind == "auto" and whole)
+    if columns.kind == "auto":
+        columns = replace(columns, kind="classification" if whole else "regression")
     clients = []
     for one in rows:
-        if classify and not (one.y.ndim == 1 and (one.y == np.rint(one.y)).all()):
-            i = int(np.flatnonzero(one.y != np.rint(one.y))[0]) if one.y.ndim == 1 else 0
-            complain(f"{one.source.name}: the label in {one.source.row(i)} is not a whole number")
+        y = of_kind(one.y, columns, one.source, complain)
+        if y is None:
             continue
-        y = one.y.astype(np.int64) if classify else one.y
         client = Client(one.x, y, id=one.id, cluster=one.cluster, source=one.source, features=one.features)
         if one.test is None:
             clients.append(with_test_part(client, columns))
@@ -115,6 +114,21 @@ def clients_of(rows: Iterable[Rows], columns: Columns, complain: Complain = refu
         else:
             clients.append(_split(client, one.test))
     return clients
+
+
+def of_kind(
+    y: NDArray[Any], columns: Columns, source: Source, complain: Complain = refuse
+) -> NDArray[Any] | None:
+    """Labels as class numbers or as targets, where that is said; None: they are no class numbers."""
+    if columns.kind == "auto":
+        return y
+    if columns.kind == "regression":
+        return y.astype(np.float64)
+    if not (y.ndim == 1 and (y == np.rint(y)).all()):
+        i = int(np.flatnonzero(y != np.rint(y))[0]) if y.ndim == 1 else 0
+        complain(f"{source.name}: the label in {source.row(i)} is not a whole number")
+        return None
+    return y.astype(np.int64)
 
 
 def with_test_part(client: Client, columns: Columns) -> Client:

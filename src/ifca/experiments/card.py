@@ -151,10 +151,21 @@ def _loading(trained: Trained, model: Path) -> str:
     if model.suffix == ".pt":
         load = f'content = torch.load("{model.name}", weights_only=True)\n'
         load += 'module.load_state_dict(content["state_dict"])'
+        load += _given(trained, 'content["mean"]', 'content["scale"]')
         return f"```python\nimport torch\n{made}\n{load}\n```"
     load = f'state = load_file("{model.name}")\n'
-    load += 'module.load_state_dict({name: value for name, value in state.items() if name[:6] != "input."})'
+    if trained.scaling is not None:
+        load += 'mean, scale = state.pop("input.mean"), state.pop("input.scale")\n'
+    load += "module.load_state_dict(state)" + _given(trained, "mean", "scale")
     return f"```python\nfrom safetensors.torch import load_file\n{made}\n{load}\n```"
+
+
+def _given(trained: Trained, mean: str, scale: str) -> str:
+    """The line that gives the module features x as they were measured."""
+    x = "x.float() / 255" if trained.header.get("pixels") else "x.float()"
+    if trained.scaling is not None:
+        x = f"(({x.replace('float', 'double')} - {mean}) / {scale}).float()"
+    return f"\noutput = module({x})  # x: a tensor of features as they are given"
 
 
 def _limits(summary: dict[str, Any]) -> str:

@@ -40,15 +40,15 @@ class Served(nn.Module):
         self.model.load_state_dict(trained.model(cluster), strict=False)
         self.pixels, self.classifies = bool(trained.header.get("pixels")), trained.classes is not None
         scaling = trained.scaling
-        self.register_buffer("mean", None if scaling is None else scaling.mean.float())
-        self.register_buffer("scale", None if scaling is None else scaling.scale.float())
+        self.register_buffer("mean", None if scaling is None else scaling.mean)
+        self.register_buffer("scale", None if scaling is None else scaling.scale)
         self.requires_grad_(False).eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Outputs, and for a classification the probabilities."""
         x = x.float() / 255 if self.pixels else x
         if self.mean is not None and self.scale is not None:
-            x = (x - self.mean) / self.scale
+            x = ((x.double() - self.mean) / self.scale).float()  # a mean may be far larger than its scale
         output = self.model(x)
         return (output, output.softmax(-1)) if self.classifies else (output,)
 
@@ -62,7 +62,8 @@ def export_model(directory: Path, cluster: int, to: Path) -> dict[str, Any]:
     trained = open_trained(directory)
     served = Served(trained, cluster)
     x = _examples(trained)
-    expected = served(x)[0]
+    with torch.no_grad():
+        expected = trained.task.output(trained.model(cluster), trained.inputs(x)).float()
     write = {".pt": _write_pt, ".safetensors": _write_safetensors, ".onnx": _write_onnx}[to.suffix]
     write(trained, served, to)
     found, reader = _read_back(trained, to, x)

@@ -18,7 +18,7 @@ from ifca.core.client import local_update, score
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.random import key_of, shuffled
 from ifca.core.types import Data, Params
-from ifca.experiments.assign import assignment
+from ifca.experiments.assign import assignment, usual_losses
 from ifca.experiments.trained import Trained, open_trained
 
 HELD_OUT = 0.3  # share of a client's samples that tuning never sees
@@ -44,6 +44,7 @@ class Predictions:
     labels: NDArray[Any] | None
     held_out: NDArray[np.bool_] | None = None  # where tuned: the samples that tuning never saw
     report: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()  # of the choice of the cluster
 
     @property
     def probabilities(self) -> NDArray[Any]:
@@ -88,8 +89,10 @@ def predict(
     data = _data(trained, x, y)
     held_out = None if tuning is None else _split(path, len(x), tuning.seed)
     seen = data if held_out is None else _rows(data, ~held_out)
+    warnings: tuple[str, ...] = ()
     if cluster is None:
-        cluster = int(assignment(trained, seen, {}, str(path))["cluster"])
+        found = assignment(trained, seen, usual_losses(directory), str(path))
+        cluster, warnings = found["cluster"], tuple(found["warnings"])
     model = trained.model(cluster)
     report: dict[str, Any] = {}
     if held_out is not None and tuning is not None:
@@ -102,7 +105,8 @@ def predict(
         report = _quality(trained, model, data)
     with torch.no_grad():
         outputs = trained.task.output(model, data.x)
-    return Predictions(cluster, outputs.flatten(1).numpy(), trained.classes, y, held_out, report)
+    table = outputs.reshape(len(outputs), -1).numpy()  # a regression's module may give [n]
+    return Predictions(cluster, table, trained.classes, y, held_out, report, warnings)
 
 
 def _data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:

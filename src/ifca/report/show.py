@@ -17,6 +17,7 @@ from ifca.report.use import metrics_table
 
 Watcher = Bars | Lines
 REPORT = "report.html"
+DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
 
 
 def watched(job: Callable[[Watcher], object], folder: Path, quiet: bool) -> None:
@@ -40,7 +41,9 @@ def show(console: Console, folder: Path) -> None:
         console.print(clusters_table(finished))
         if summary.get("events"):
             console.print(events_table(finished))
-        if summary["live_clusters"] < summary["k"]:
+        if _worse(finished):
+            console.print(DIVERGED)
+        elif summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
     console.print(comparison_table(finished))
     if summary.get("test_metrics"):
@@ -68,6 +71,12 @@ def _write_report(console: Console, finished: RunFolder) -> None:
 
 def _say(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _worse(run: RunFolder) -> bool:
+    """Whether training made the models worse: then its clusters mean nothing."""
+    first, last = run.rounds[0]["train_loss"], run.summary["train_loss"]
+    return first is not None and last is not None and last > first
 
 
 def _fewer(summary: dict[str, Any]) -> str:

@@ -123,7 +123,12 @@ def _lead(run: RunFolder) -> str:
 
 
 def _subject(run: RunFolder) -> str:
-    return str((run.summary.get("config") or {}).get("data", {}).get("name", run.path.name))
+    """The data set; where the data are the user's own, the name of their file or of the run's folder."""
+    data = (run.summary.get("config") or {}).get("data", {})
+    if path := data.get("path"):
+        return Path(path).stem
+    own = data.get("name", "function") == "function"
+    return run.path.resolve().name if own else str(data["name"])
 
 
 def _name(run: RunFolder) -> str:

@@ -32,6 +32,8 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
     best = better(values)
     sentence = f"{metric.name.capitalize()} of each run; {metric.rule}. "
     sentence += f"Best is {best[1]} with {metric.show(best[0])}."
+    if unlike := _unlike(runs, metric.accuracy):
+        sentence += f" The runs differ in {unlike}, so these numbers do not measure the same thing."
     order = sorted(values, reverse=metric.accuracy)
     bars = ranking(
         [(name, value, metric.show(value), name == best[1]) for value, name in order],
@@ -44,6 +46,14 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
         Section("together", "Round by round", over_rounds(pairs, equals=True)),
     ]
     return [*found, Section("differences", "What was set differently", _differences(pairs))]
+
+
+def _unlike(runs: Sequence[RunFolder], accuracy: bool) -> str:
+    """What makes the runs' numbers incomparable: other data, or another loss where losses are compared."""
+    configs = [run.summary.get("config") or {} for run in runs]
+    found = ["data"] if any(one.get("data") != configs[0].get("data") for one in configs) else []
+    losses = {(one.get("model") or {}).get("loss") for one in configs}
+    return " and ".join(found + (["loss"] if len(losses) > 1 and not accuracy else []))
 
 
 def _differences(pairs: Sequence[tuple[str, RunFolder]]) -> Markup:

@@ -124,6 +124,7 @@ def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
         ["test loss, train rule", *[number(s.get("test_loss_train_rule")) for s in found]],
         ["test loss, paper's rule", *[number(s.get("test_loss")) for s in found]],
         ["training loss", *[number(s.get("train_loss")) for s in found]],
+        *_own_metrics(found),
         ["clusters with clients", *[_live(s) for s in found]],
         ["clients in the right cluster", *[percent(s.get("cluster_accuracy"), 1) for s in found]],
         ["sent down", *[size_of(s["bytes_down"]) for s in found]],
@@ -132,6 +133,17 @@ def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
     ]
     known = [row for row in rows if any(value != "–" for value in row[1:])]
     return table(["", *[name for name, _ in runs]], known, caption="All numbers")
+
+
+def _own_metrics(found: list[dict[str, Any]]) -> list[list[str]]:
+    """Metrics of the user's own, by both rules."""
+    rules = (("train rule", "test_metrics_train_rule"), ("paper's rule", "test_metrics"))
+    names = dict.fromkeys(name for s in found for name in s.get("test_metrics") or {})
+    return [
+        [f"{name} on test data, {rule}", *[number((s.get(key) or {}).get(name)) for s in found]]
+        for name in names
+        for rule, key in rules
+    ]
 
 
 def _live(summary: dict[str, Any]) -> str:
