@@ -8,7 +8,13 @@ import pytest
 
 from ifca.core.errors import InvalidInput
 from ifca.experiments.build import make_job
-from ifca.experiments.config import DEFAULT_CONFIG, SyntheticData, read_config, write_config
+from ifca.experiments.config import (
+    DEFAULT_CONFIG,
+    SyntheticData,
+    read_config,
+    with_absolute_paths,
+    write_config,
+)
 from ifca.experiments.own_data import FolderData
 
 SHIPPED = sorted(DEFAULT_CONFIG.parent.glob("*.toml"))
@@ -97,3 +103,19 @@ def test_jobs_that_cannot_be_built(settings: list[str], complaint: str) -> None:
 def test_every_model_name_builds() -> None:
     for name in ("auto", "linear", "logistic", "mlp", "femnist-cnn", "cifar-cnn"):
         assert make_job(read_config(None, [f"model.name={name}"])).model() is not None
+
+
+def test_data_are_looked_for_beside_the_config_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tmp_path / "project" / "job.toml"
+    (job.parent / "clients").mkdir(parents=True)
+    job.write_text('[data]\nname = "folder"\npath = "clients"\n')
+    monkeypatch.chdir(tmp_path)
+
+    def path() -> Path:
+        data = with_absolute_paths(read_config(Path("project/job.toml"))).data
+        assert isinstance(data, FolderData)
+        return Path(data.path)
+
+    assert path() == job.parent / "clients"
+    (tmp_path / "clients").mkdir()  # where the command is given comes first
+    assert path() == tmp_path / "clients"

@@ -153,12 +153,22 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     for setting in settings or []:
         _set(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
-    if file is not None and _names_own_code(content):
-        content.setdefault("code", str(file.parent))
+    if file is not None:
+        _look_beside(file, content)
     return parse_config(
         content,
         source if file and not settings else f"{source.name} with --set" if settings else "default config",
     )
+
+
+def _look_beside(file: Path, content: dict[str, Any]) -> None:
+    """What a config names is also looked for beside it: modules, and data that are not where we stand."""
+    if _names_own_code(content):
+        content.setdefault("code", str(file.parent))
+    data = content.get("data")
+    path = data.get("path") if isinstance(data, dict) else None
+    if isinstance(path, str) and not Path(path).exists() and (file.parent / path).exists():
+        content["data"] = {**content["data"], "path": str(file.parent / path)}
 
 
 def _names_own_code(content: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ class OwnFiles:
     """What all kinds of files have in common."""
 
     path: str
-    """Where it is; relative to where the command is given."""
+    """Where it is, seen from where the command is given or else from the config's folder."""
     task: Literal["auto", "classification", "regression"] = "auto"
     """auto: whole numbers as labels make it a classification, others a regression."""
     classes: Positive | None = None
