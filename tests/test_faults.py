@@ -16,7 +16,7 @@ from ifca.experiments.run import run
 
 pytest.importorskip("flwr")
 
-from flwr.app import ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
 from ifca.engines.flower import TooFewClients
 from ifca.engines.flower.local_grid import LocalGrid
@@ -71,9 +71,15 @@ def update_with(message: Message, reply: Message, change: Callable[[torch.Tensor
     return Message(RecordDict({**reply.content, "update": to_record(update)}), reply_to=message)
 
 
-def no_layout(message: Message, reply: Message) -> Message:
-    array = next(iter(reply.content.array_records["update"].values()))
-    return Message(RecordDict({**reply.content, "update": ArrayRecord({"x": array})}), reply_to=message)
+def named(layout: str) -> Twist:
+    """The update under another name, which is where its layout stands."""
+
+    def twist(message: Message, reply: Message) -> Message:
+        array = next(iter(reply.content.array_records["update"].values()))
+        update = ArrayRecord({layout: Array(array.dtype, (0,), array.stype, array.data[:0])})
+        return Message(RecordDict({**reply.content, "update": update}), reply_to=message)
+
+    return twist
 
 
 KINDS: dict[str, tuple[str, Twist]] = {
@@ -84,7 +90,11 @@ KINDS: dict[str, tuple[str, Twist]] = {
     "wrong type": ("wrong-shape", lambda m, r: update_with(m, r, lambda v: v.double())),
     "NaN": ("not-finite", lambda m, r: update_with(m, r, lambda v: v * torch.nan)),
     "NaN loss": ("not-finite", lambda m, r: reply_with(m, r, losses=[torch.nan, torch.nan])),
-    "no layout": ("malformed", no_layout),
+    "no layout": ("malformed", named("x")),
+    "layout without an end": ("malformed", named("[" * 100_000)),
+    "shape that is none": ("malformed", named('{"x": {}}')),
+    "shape beyond numbers": ("malformed", named('{"x": [0, 1000000000000000000000]}')),
+    "strides beyond numbers": ("malformed", named('{"x": [0, 4294967296, 4294967296]}')),
     "cluster out of range": ("cluster-out-of-range", lambda m, r: reply_with(m, r, identity=2)),
     "negative cluster": ("cluster-out-of-range", lambda m, r: reply_with(m, r, identity=-1)),
     "stale round": ("stale", lambda m, r: reply_with(m, r, round=0)),
@@ -158,6 +168,62 @@ def test_who_is_not_there_is_left_out_and_found_again(tmp_path: Path) -> None:
     assert summary["faults"] == {"absent": 1, "came-back": 1}
     rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert [record["participants"] for record in rounds] == [16, 15, 16, 16]
+
+
+def test_who_was_started_again_takes_its_old_place_when_the_old_node_is_missed(tmp_path: Path) -> None:
+    """Without keys a client that is started again has a new node, while the old one still counts as there."""
+    config = read_config(None, SMALL)
+    grid = Federation(config)
+
+    def restarts(message: Message, reply: Message) -> Message:
+        t, node = at(message)
+        if (t, node) == (0, 16):
+            grid.connected.add(99)
+            grid._contexts[99] = grid._contexts[3]
+        if (t, node) == (1, 16):
+            grid.connected.discard(3)
+        return Message(Error(5, "gone"), reply_to=message) if (t, node) == (1, 3) else reply
+
+    grid.twist = restarts
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"refused": 1, "lost": 1, "came-back": 1}
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds] == [16, 15, 16, 16]
+
+
+ASKED: dict[str, tuple[str, str, dict[str, object]]] = {
+    "NaN scores": ("evaluate", "not-finite", {"loss": [torch.nan, torch.nan]}),
+    "infinite scores": ("evaluate", "not-finite", {"loss": [1e300, torch.inf]}),
+    "too many right": ("evaluate", "malformed", {"correct": [1e9, 1.0]}),
+    "NaN right": ("evaluate", "malformed", {"correct": [torch.nan, 1.0]}),
+    "no samples": ("query", "malformed", {"samples": 0}),
+    "endless samples": ("query", "malformed", {"samples": torch.inf}),
+    "negative test": ("query", "malformed", {"test_samples": -1}),
+    "impossible shape": ("query", "malformed", {"input_shape": [2**40, 2**40]}),
+    "no name": ("query", "malformed", {"id": ""}),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_nonsense_about_itself_or_the_models_does_not_stop_the_others(kind: str, tmp_path: Path) -> None:
+    asked, name, nonsense = ASKED[kind]
+    config = read_config(None, [*SMALL, "rounds=1", "federation.clients=15"])
+
+    class Lying(LocalGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            messages = list(messages)
+            keys = list(super().push_messages(messages))
+            for key, message in zip(keys, messages, strict=True):
+                if message.metadata.message_type == asked and message.metadata.dst_node_id == 3:
+                    said = self._replies[key].content["reply"]
+                    lie = type(said)({**said, **nonsense})  # type: ignore[call-arg, dict-item]
+                    self._replies[key] = Message(RecordDict({"reply": lie}), reply_to=message)
+            return keys
+
+    summary = serve(Lying(client_app(config), 16), config, tmp_path / "run", poll=0.01)
+    assert set(summary["faults"]) == {name}
+    assert summary["clients"] == (15 if asked == "query" else 16)
+    assert 0 <= summary["test_accuracy"] <= 1
 
 
 @pytest.mark.parametrize("algorithm", ["ifca", "ifca-plain", "global", "oneshot"])

@@ -80,7 +80,13 @@ class FlowerEngine:
             self.desk.evaluation_bytes += sum(scales.weigh(content) for content in letters.values())
             answers = self.desk.mail.ask("evaluate", letters)
             for i in missing:
-                found = self._usable(answers, clients.ids[i], self._t, lambda reply: scores_of(reply, models))
+                most = None if self.job.federation.classes is None else int(clients.sizes[i])
+                found = self._usable(
+                    answers,
+                    clients.ids[i],
+                    self._t,
+                    lambda reply, most=most: scores_of(reply, models, most),  # type: ignore[misc]
+                )
                 if found is not None:
                     table[i], answered[i] = torch.tensor(found, dtype=torch.float64).T, True
             failed = {clients.ids[i]: i for i in missing if not answered[i]}

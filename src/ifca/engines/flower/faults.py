@@ -106,8 +106,11 @@ def check_like(update: Params, one: Params, kind: torch.dtype) -> None:
             raise Unusable("wrong-shape", f"{name}: {got[0]} {got[1]}, expected {expected[0]} {expected[1]}")
 
 
-def scores_of(reply: Message, models: int) -> tuple[list[float], list[float]]:
-    """Loss and right predictions by model, as many as were sent."""
+def scores_of(reply: Message, models: int, samples: int | None) -> tuple[list[float], list[float]]:
+    """Loss and right predictions by model, as many as were sent.
+
+    samples: that were judged; None: a regression, where no prediction is right or wrong.
+    """
     try:
         found = reply.content.metric_records[REPLY]
         loss, correct = found["loss"], found["correct"]
@@ -115,4 +118,8 @@ def scores_of(reply: Message, models: int) -> tuple[list[float], list[float]]:
         raise Unusable("malformed", str(reason)) from reason
     if not (isinstance(loss, list) and isinstance(correct, list) and len(loss) == len(correct) == models):
         raise Unusable("malformed", f"expected {models} scores")
+    if not any(torch.isfinite(torch.tensor([float(x) for x in loss]))):
+        raise Unusable("not-finite", f"the losses of all models are {loss}")
+    if samples is not None and not all(0 <= x <= samples for x in correct):
+        raise Unusable("malformed", f"right predictions {correct} of {samples} samples")
     return [float(x) for x in loss], [float(x) for x in correct]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ def from_record(record: ArrayRecord) -> Params:
     kind = np.dtype(array.dtype).newbyteorder("<")
     sizes = [math.prod(shape) for shape in shapes.values()]
     if sum(sizes) * kind.itemsize != len(array.data):
-        raise InvalidInput(f"{len(array.data)} bytes of {array.dtype} are no {layout}")
+        raise InvalidInput(f"{len(array.data)} bytes of {array.dtype} are no {layout[:80]!r}")
     native = np.frombuffer(array.data, kind).astype(kind.newbyteorder("="))  # astype copies: writable
     parts = torch.split(torch.from_numpy(native), sizes)  # type: ignore[no-untyped-call]
     return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
@@ -56,12 +57,18 @@ def from_record(record: ArrayRecord) -> Params:
 def _shapes(layout: str) -> dict[str, list[int]]:
     try:
         shapes: dict[str, list[int]] = json.loads(layout)
-        whole = [size for shape in shapes.values() for size in shape]
-    except (ValueError, AttributeError, TypeError) as reason:
+        usable = all(_is_shape(shape) for shape in shapes.values())
+    except (ValueError, AttributeError, RecursionError) as reason:
         raise InvalidInput(f"an array named {layout[:80]!r} has no layout") from reason
-    if not shapes or not all(type(size) is int and size >= 0 for size in whole):
+    if not shapes or not usable:
         raise InvalidInput(f"{layout[:80]!r} is no layout of parameters")
     return shapes
+
+
+def _is_shape(shape: Any) -> bool:
+    """A list of whole numbers that torch can count with, also beside a zero."""
+    whole = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
+    return whole and math.prod(filter(None, shape)) < 2**62
 
 
 def pack(theta: Params, shared: frozenset[str]) -> dict[str, ArrayRecord]:

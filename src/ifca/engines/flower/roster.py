@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -16,6 +17,8 @@ from ifca.data import Clients, Federation
 from ifca.engines.flower.faults import FaultLog, Unusable, content_of
 from ifca.engines.flower.mail import Mail
 from ifca.engines.flower.records import REPLY
+
+LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def introduce(mail: Mail, nodes: Sequence[int], faults: FaultLog, t: int, timeou
 def _member(reply: Message, node: int) -> Member:
     try:
         told: Any = reply.content.config_records[REPLY]
-        return Member(
+        member = Member(
             id=str(told["id"]),
             place=int(told["place"]),
             samples=int(told["samples"]),
@@ -113,8 +116,21 @@ def _member(reply: Message, node: int) -> Member:
             cluster=int(told["cluster"]) if "cluster" in told else None,
             node=node,
         )
-    except (KeyError, TypeError, ValueError) as reason:
+    except (KeyError, TypeError, ValueError, OverflowError) as reason:
         raise Unusable("malformed", f"its description has no usable {reason}") from reason
+    _check(member)
+    return member
+
+
+def _check(member: Member) -> None:
+    """Refuse what no honest client says of itself; whatever came of it would stop the run for all."""
+    if not 0 < len(member.id) <= LONGEST_NAME or not member.id.isprintable():
+        raise Unusable("malformed", f"its name is {member.id[:40]!r}")
+    if not (0 < member.samples < MOST and 0 <= member.test_samples < MOST):
+        raise Unusable("malformed", f"it has {member.samples} samples and {member.test_samples} to test")
+    sizes = (*member.input_shape, *member.target_shape)
+    if any(size < 1 for size in sizes) or math.prod(sizes) >= MOST:
+        raise Unusable("malformed", f"its samples have shape {member.input_shape}, {member.target_shape}")
 
 
 def _clients(members: Sequence[Member], size: str) -> Clients:

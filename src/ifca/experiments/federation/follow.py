@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
 from ifca.experiments.config import Config, config_dict
 from ifca.experiments.directory import CONFIG, ROUNDS, open_directory
+from ifca.experiments.federation.serve import FAULTS
 from ifca.experiments.results import finished_summary
 
 
 class Follower:
-    """Tells a watcher about each new line of the logs of a run's parts."""
+    """Tells a watcher about each new line of the logs of a run's parts, and says what went wrong."""
 
-    def __init__(self, out: Path, config: Config, callback: Callback) -> None:
-        self.out, self.config, self.callback = out, config, callback
+    def __init__(self, out: Path, config: Config, callback: Callback, say: Callable[[str], None]) -> None:
+        self.out, self.config, self.callback, self.say = out, config, callback, say
         self._read: dict[Path, int] = {}
         self._stage: Path | None = None
         self._heard = time.monotonic()
-        for log in self._logs():  # rounds of an earlier part of the run
-            self._read[log] = log.stat().st_size
+        for log in (*self._logs(), out / FAULTS):  # of an earlier part of the run
+            self._read[log] = log.stat().st_size if log.exists() else 0
 
     def look(self) -> None:
         """Read what is new."""
+        for fault in self._new(self.out / FAULTS):
+            self.say(f"{fault['kind']}: client {fault['client']} ({fault['detail']})")
         for log in self._logs():
-            with log.open("rb") as file:
-                file.seek(min(self._read.get(log, 0), log.stat().st_size))
-                new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            self._read[log] = self._read.get(log, 0) + len(whole)
-            for line in whole.splitlines():
-                self._tell(log, json.loads(line))
+            for record in self._new(log):
+                self._tell(log, record)
 
     def finish(self) -> None:
         """Tell what came out, of the run and of its baselines."""
@@ -47,6 +46,17 @@ class Follower:
     def silent_for(self) -> float:
         """Seconds since the last round ended."""
         return time.monotonic() - self._heard
+
+    def _new(self, log: Path) -> list[Record]:
+        """The lines of a log that were not read yet."""
+        if not log.exists():
+            return []
+        with log.open("rb") as file:
+            file.seek(min(self._read.get(log, 0), log.stat().st_size))
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read[log] = self._read.get(log, 0) + len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
 
     def _logs(self) -> list[Path]:
         return (

@@ -17,7 +17,7 @@ def greet(server: str, ca: Path | None) -> bool:
     try:
         with socket.create_connection((host, port), timeout=SECONDS) as plain:
             try:
-                with _context(ca).wrap_socket(plain, server_hostname=host):
+                with trust(ca).wrap_socket(plain, server_hostname=host):
                     pass
             except ssl.SSLCertVerificationError as reason:
                 raise InvalidInput(
@@ -51,7 +51,8 @@ def address(place: str, option: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _context(ca: Path | None) -> ssl.SSLContext:
+def trust(ca: Path | None) -> ssl.SSLContext:
+    """Whom a client believes: servers with a certificate by ca; None: whoever is there."""
     if ca is not None:
         try:
             return ssl.create_default_context(cafile=str(ca))

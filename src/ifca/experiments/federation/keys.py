@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -57,6 +58,18 @@ def check_valid(certificate: Path) -> None:
         raise InvalidInput(f"{certificate}: is not a certificate ({reason})") from reason
     if end < datetime.now(timezone.utc):
         raise InvalidInput(f"{certificate}: expired on {end:%Y-%m-%d}; 'ifca federate keys' makes new ones")
+
+
+def check_private(key: Path) -> None:
+    """Refuse a file that is no client's private key, before a server is asked."""
+    if not key.is_file():
+        raise InvalidInput(f"{key}: no such key file")
+    try:
+        fits = isinstance(serialization.load_ssh_private_key(key.read_bytes(), None), Private)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as reason:
+        raise InvalidInput(f"{key}: is not a private key without a password ({reason})") from reason
+    if not fits:
+        raise InvalidInput(f"{key}: is not an elliptic-curve key, which Flower asks for")
 
 
 def write_client_key(file: Path) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from ifca.core.errors import InvalidInput
 from ifca.data import read_client
 from ifca.experiments.federation.apps import client_file
-from ifca.experiments.federation.greeting import greet
-from ifca.experiments.federation.keys import CA
+from ifca.experiments.federation.greeting import greet, trust
+from ifca.experiments.federation.keys import CA, check_private
 from ifca.experiments.federation.processes import ProcessFailed, free_port, last_words, running
 
 CONNECTING = "connecting to the server"
@@ -39,18 +39,24 @@ def join(
     if insecure:
         command.append("--insecure")
     else:
-        if key is None or root is None or not key.is_file() or not root.is_file():
+        if key is None or root is None:
             raise InvalidInput(
                 "give --key and --ca (both are in a folder of 'ifca federate keys'), or --insecure"
             )
+        check_private(key)
+        trust(root)  # refuse bad files now, not when there is a server
         command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
     if not greet(server, root):
         say(f"client {file.stem}: nobody is at {server} yet, waiting")
         while not greet(server, root):
             time.sleep(1)
     deadline = time.monotonic() + patience
-    while not _once(command, file.stem, say) and time.monotonic() < deadline:
-        time.sleep(1)  # the server may not know this key yet
+    while True:  # the server may not know this key yet, or be another one than the last time
+        if _once(command, file.stem, say):
+            deadline = time.monotonic() + patience
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(1)
     raise ProcessFailed(f"client {file.stem}: ended by the server, or turned away: is its key registered?")
 
 

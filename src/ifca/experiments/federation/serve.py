@@ -43,6 +43,7 @@ class Reception:
         self.desk = desk
         self._seen: set[int] = set()
         self._strangers: list[Member] = []
+        self._rivals: list[Member] = []  # whose name is in use at another node
 
     def wait(self, clients: int) -> None:
         """Until so many clients are there."""
@@ -50,7 +51,7 @@ class Reception:
             self._meet(0)
             self._join(self._strangers, 0)
             self._strangers = []
-            if sum(member.node > 0 for member in self.desk.roster.members) >= clients:
+            if sum(member.node in self._seen for member in self.desk.roster.members) >= clients:
                 return
             time.sleep(max(0.2, self.desk.mail.poll))
 
@@ -60,10 +61,8 @@ class Reception:
         known = {member.id for member in self.desk.roster.members}
         back = [member for member in self._strangers if member.id in known]
         self._strangers = [member for member in self._strangers if member.id not in known]
-        self._join(back, t)
-        for member in back:
-            if self.desk.roster.node(member.id) == member.node:
-                self.desk.faults.add(t, member.id, member.node, "came-back", "at another node")
+        for member in self._join(back, t):
+            self.desk.faults.add(t, member.id, member.node, "came-back", "at another node")
         if joining and self._strangers:
             raise Joined
 
@@ -81,8 +80,20 @@ class Reception:
             timeout = min(DESCRIBE_TIMEOUT, self.desk.mail.timeout)
             self._strangers += introduce(self.desk.mail, unknown, self.desk.faults, t, timeout)
 
-    def _join(self, members: list[Member], t: int) -> None:
-        self.desk.roster = self.desk.roster.joined(members, self.desk.mail.nodes(), self.desk.faults, t)
+    def _join(self, members: list[Member], t: int) -> list[Member]:
+        """Give members their places, and say who got one.
+
+        A name that is in use may be that of a client which was started again, and whose old node Flower has
+        not missed yet: it is tried again when that node is gone.
+        """
+        here = [member for member in self._rivals if member.node in self._seen]
+        free = [member for member in here if self.desk.roster.node(member.id) not in self._seen]
+        arrived = [*members, *free]
+        roster = self.desk.roster.joined(arrived, sorted(self._seen), self.desk.faults, t)
+        at = {member.id: member.node for member in roster.members}
+        late = [one for one in arrived if at.get(one.id) != one.node and at.get(one.id) in self._seen]
+        self._rivals, self.desk.roster = [one for one in here if one not in free] + late, roster
+        return [one for one in arrived if at.get(one.id) == one.node]
 
 
 def serve(

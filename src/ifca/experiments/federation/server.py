@@ -55,7 +55,7 @@ def federate(config: Config, out: Path, door: Door, callback: Told, say: Callabl
         run = submit(_app(config, out, work), home)
         terms = config.federation
         say(f"open at {door.host}:{door.port}; waiting for {terms.clients or terms.min_clients} clients")
-        follower = Follower(out, config, callback)
+        follower = Follower(out, config, callback, say)
         while not (work / DONE).exists():
             follower.look()
             _still_there(superlink, work, home, run, log, follower)
