@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +190,36 @@ def test_who_was_started_again_takes_its_old_place_when_the_old_node_is_missed(t
     assert summary["faults"] == {"refused": 1, "lost": 1, "came-back": 1}
     rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert [record["participants"] for record in rounds] == [16, 15, 16, 16]
+
+
+def test_who_is_slow_to_say_who_it_is_is_asked_again(tmp_path: Path) -> None:
+    """A busy machine: the first answer of a node comes after the timeout. The run still begins with it."""
+    config = read_config(None, [*SMALL, "rounds=1"])
+
+    class Slow(Federation):
+        asked = 0
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            messages = list(messages)
+            keys = list(super().push_messages(messages))
+            for key, message in zip(keys, messages, strict=True):
+                if message.metadata.message_type == "query" and message.metadata.dst_node_id == 3:
+                    self.asked += 1
+                    if self.asked == 1:
+                        self.held = key, self._replies.pop(key), time.monotonic() + 0.6
+            return keys
+
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            key, reply, due = self.held
+            if time.monotonic() > due:
+                self._replies.setdefault(key, reply)
+            return super().pull_messages(message_ids)
+
+    grid = Slow(config)
+    summary = serve(grid, config, tmp_path / "run", poll=0.01)
+    assert grid.asked == 2
+    assert summary["clients"] == 16
+    assert summary["faults"] == {"no-reply": 1, "late": 1}
 
 
 ASKED: dict[str, tuple[str, str, dict[str, object]]] = {

@@ -37,7 +37,7 @@ pytest.importorskip("flwr")
 from ifca.experiments.federation.door import Door
 from ifca.experiments.federation.gate import is_from_here
 from ifca.experiments.federation.greeting import greet
-from ifca.experiments.federation.keys import make_keys, write_client_key
+from ifca.experiments.federation.keys import check_private, make_keys, write_client_key
 from ifca.experiments.federation.processes import free_port
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -244,6 +244,25 @@ def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None
     for name in ("ca.key", "server.key", "clients/client-0", "clients/client-1"):
         assert stat.S_IMODE((tmp_path / "tls" / name).stat().st_mode) == 0o600
     assert ifca("federate", "keys", "tls", cwd=tmp_path).returncode == 2
+
+
+def test_bad_keys_are_refused_before_anything_is_started(tmp_path: Path) -> None:
+    make_keys(tmp_path / "tls", 1)
+    door, tls = Door("127.0.0.1", free_port(), tmp_path / "tls"), tmp_path / "tls"
+    good = (tls / "server.key").read_bytes()
+    for bad in (b"\xff no key", (tls / "ca.key").read_bytes()):
+        (tls / "server.key").write_bytes(bad)
+        with pytest.raises(InvalidInput, match=r"server.key: is not the private key of server.crt"):
+            door.check()
+    (tls / "server.key").write_bytes(good)
+    client = tls / "clients" / "client-0"
+    check_private(client)
+    for file, why in ((tls / "nowhere", "no such key file"), (tls / "server.crt", "is not a private key")):
+        with pytest.raises(InvalidInput, match=why):
+            check_private(file)
+    (tls / "clients" / "other.pub").write_bytes(b"\xff no key")
+    with pytest.raises(InvalidInput, match=r"other.pub: is not a public key"):
+        door.check()
 
 
 @contextlib.contextmanager

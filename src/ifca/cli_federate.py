@@ -117,7 +117,9 @@ def server(
             lambda bars: federate(chosen, folder, door, Several([bars, *tracker]), typer.echo), folder, quiet
         )
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; 'ifca federate server --resume {folder}' goes on") from None
+        raise Interrupted(
+            f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"
+        ) from None
 
 
 @app.command()

@@ -32,6 +32,11 @@ class Mail:
         """Nodes that are connected now."""
         return sorted(self.grid.get_node_ids())
 
+    def owes(self, node: int) -> bool:
+        """Whether a node has not answered an earlier message yet; what comes too late is thrown away."""
+        self._collect_late()
+        return node in self._owed.values()
+
     def wait(self, waiting: int = 0) -> None:
         """Until it is worth looking again: a look costs about a millisecond for each reply that is due."""
         time.sleep(max(self.poll, 0.002 * waiting))

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ifca.core.errors import InvalidInput
-from ifca.experiments.federation.keys import CA, CERTIFICATE, CLIENTS, KEY, check_valid
+from ifca.experiments.federation.keys import (
+    CA,
+    CERTIFICATE,
+    CLIENTS,
+    KEY,
+    check_pair,
+    check_public,
+    check_valid,
+)
 from ifca.experiments.federation.processes import check_port
 
 
@@ -26,8 +34,11 @@ class Door:
                 if not (self.tls / name).is_file():
                     raise InvalidInput(f"{self.tls}: has no {name}; 'ifca federate keys' makes such a folder")
             check_valid(self.tls / CERTIFICATE)
+            check_pair(self.tls / CERTIFICATE, self.tls / KEY)
             if not self.public_keys():
                 raise InvalidInput(f"{self.tls / CLIENTS}: has no client's key (.pub); nobody could join")
+            for key in self.public_keys():
+                check_public(key)
         check_port(self.host, self.port)
 
     def public_keys(self) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import ssl
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -58,6 +59,22 @@ def check_valid(certificate: Path) -> None:
         raise InvalidInput(f"{certificate}: is not a certificate ({reason})") from reason
     if end < datetime.now(timezone.utc):
         raise InvalidInput(f"{certificate}: expired on {end:%Y-%m-%d}; 'ifca federate keys' makes new ones")
+
+
+def check_pair(certificate: Path, key: Path) -> None:
+    """Refuse a server's key that is not the one of its certificate."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as reason:
+        raise InvalidInput(f"{key}: is not the private key of {certificate.name} ({reason})") from reason
+
+
+def check_public(key: Path) -> None:
+    """Refuse a file that is no client's public key."""
+    try:
+        serialization.load_ssh_public_key(key.read_bytes())
+    except (ValueError, UnsupportedAlgorithm) as reason:
+        raise InvalidInput(f"{key}: is not a public key ({reason})") from reason
 
 
 def check_private(key: Path) -> None:

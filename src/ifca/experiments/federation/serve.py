@@ -69,8 +69,9 @@ class Reception:
     def _meet(self, t: int) -> None:
         """Ask nodes that were not connected before who they are."""
         connected = self.desk.mail.nodes()
-        new = [node for node in connected if node not in self._seen]
-        self._seen = set(connected)
+        slow = {node for node in connected if self.desk.mail.owes(node)} - self._seen  # to say who they are
+        new = [node for node in connected if node not in self._seen | slow]
+        self._seen = set(connected) - slow
         places = {member.node: member.id for member in self.desk.roster.members}
         for node in new:
             if node in places:
@@ -79,6 +80,9 @@ class Reception:
         if unknown:
             timeout = min(DESCRIBE_TIMEOUT, self.desk.mail.timeout)
             self._strangers += introduce(self.desk.mail, unknown, self.desk.faults, t, timeout)
+            self._seen -= {
+                node for node in unknown if self.desk.mail.owes(node)
+            }  # asked again when they answer
 
     def _join(self, members: list[Member], t: int) -> list[Member]:
         """Give members their places, and say who got one.
