@@ -84,6 +84,26 @@ def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
 
 
+@pytest.mark.xdist_group("processes")
+def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run"]
+    command += settings("rounds=60", "evaluate_every=0", "baselines=[]")
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    begun = subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(rounds.exists, begun)
+    begun.send_signal(signal.SIGINT)
+    _, errors = begun.communicate(timeout=60)
+    assert begun.returncode == 130
+    assert "error: interrupted; the same command with '--out run' goes on" in errors
+    done = len(rounds.read_text().splitlines())
+    assert 0 < done < 60
+    again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(60))
+
+
 def test_flower_is_not_for_run(tmp_path: Path) -> None:
     done = ifca("run", "--out", "out", "--engine", "flower", cwd=tmp_path)
     assert done.returncode == 2

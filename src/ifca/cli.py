@@ -20,7 +20,7 @@ from ifca.cli_reproduce import reproduce_command
 from ifca.cli_see import report_command, watch_command
 from ifca.cli_use import assign_command, export_command, predict_command
 from ifca.core.callbacks import Several
-from ifca.core.errors import Diverged, IFCAError
+from ifca.core.errors import IFCAError
 from ifca.engines import choose_device
 from ifca.experiments.bench import JOBS, bench
 from ifca.experiments.config import Config, read_config, with_model
@@ -137,10 +137,8 @@ def main() -> None:
             raise KeyboardInterrupt
     except (typer.Exit, SystemExit) as done:
         sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
-    except Diverged as error:
-        _fail(str(error), 1)
     except IFCAError as error:
-        _fail(str(error), 2)
+        _fail(str(error), error.code)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}; nothing that was saved is lost", 1)
     except KeyboardInterrupt:

@@ -49,18 +49,22 @@ def simulate(
     track: Track = None,
 ) -> None:
     """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
+    from ifca.experiments.federation.processes import Interrupted
     from ifca.experiments.federation.simulate import simulate as simulate_config
 
     chosen = read_config(config, settings)
     folder = out or next_directory(chosen)
     tracker = trackers(track, folder)
-    watched(
-        lambda bars: simulate_config(
-            chosen, folder, Several([bars, *tracker]), cpus=cpus, gpus=gpus, ray_address=ray_address
-        ),
-        folder,
-        quiet,
-    )
+    try:
+        watched(
+            lambda bars: simulate_config(
+                chosen, folder, Several([bars, *tracker]), cpus=cpus, gpus=gpus, ray_address=ray_address
+            ),
+            folder,
+            quiet,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command with '--out {folder}' goes on") from None
 
 
 @app.command()

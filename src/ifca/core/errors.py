@@ -4,6 +4,8 @@
 class IFCAError(Exception):
     """Base of every error this library raises on purpose."""
 
+    code = 2  # of the command that ends with it
+
 
 class InvalidInput(IFCAError, ValueError):
     """An argument, a config key or a data file is not what it must be; the message names it."""
@@ -11,3 +13,5 @@ class InvalidInput(IFCAError, ValueError):
 
 class Diverged(IFCAError):
     """A loss or a model became NaN or infinite."""
+
+    code = 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -65,12 +67,12 @@ def on_ray(
     """Do some work over a grid whose nodes are Ray actors; Ray is started and stopped, or only joined."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # faults have a log of their own
-    server, failure = ServerApp(), list[BaseException]()
+    server, failure, over = ServerApp(), list[BaseException](), threading.Event()
 
     @server.main()
     def main(grid: Grid, _context: Context) -> None:
         try:
-            work(grid)
+            work(cast(Grid, _Until(over, grid)))
         except BaseException as reason:
             failure.append(reason)
             raise
@@ -81,13 +83,44 @@ def on_ray(
         "client_resources": {"num_cpus": cpus, "num_gpus": gpus},
     }
     try:
-        run_simulation(server, app, clients, backend_config=backend)
+        with _interrupted_by(over):
+            run_simulation(server, app, clients, backend_config=backend)
     except BaseException:
         if failure:  # what went wrong in the work, not that the simulation ended because of it
             raise failure[0] from None
         raise
     finally:
         _wait_for_threads()
+
+
+@contextlib.contextmanager
+def _interrupted_by(over: threading.Event) -> Iterator[None]:
+    """On ctrl-C all is over at once: Flower would wait for the work's thread, and that for its clients."""
+
+    def interrupt(_signal: int, _frame: object) -> None:
+        over.set()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Until:
+    """A grid that can be asked until all is over."""
+
+    def __init__(self, over: threading.Event, grid: Grid) -> None:
+        self._over, self._grid = over, grid
+
+    def __getattr__(self, name: str) -> Any:
+        if self._over.is_set():
+            raise KeyboardInterrupt
+        return getattr(self._grid, name)
 
 
 def _wait_for_threads(seconds: float = 5.0) -> None:
