@@ -230,6 +230,7 @@ ASKED: dict[str, tuple[str, str, dict[str, object]]] = {
     "no samples": ("query", "malformed", {"samples": 0}),
     "endless samples": ("query", "malformed", {"samples": torch.inf}),
     "negative test": ("query", "malformed", {"test_samples": -1}),
+    "endless classes": ("query", "malformed", {"classes": 10_000_000}),
     "impossible shape": ("query", "malformed", {"input_shape": [2**40, 2**40]}),
     "no name": ("query", "malformed", {"id": ""}),
 }

@@ -19,6 +19,7 @@ from ifca.engines.flower.mail import Mail
 from ifca.engines.flower.records import REPLY
 
 LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
+MOST_CLASSES = 100_000  # the largest claim decides the model's size
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,8 @@ def _check(member: Member) -> None:
         raise Unusable("malformed", f"its name is {member.id[:40]!r}")
     if not (0 < member.samples < MOST and 0 <= member.test_samples < MOST):
         raise Unusable("malformed", f"it has {member.samples} samples and {member.test_samples} to test")
+    if member.classes > MOST_CLASSES:
+        raise Unusable("malformed", f"it has labels of {member.classes} classes")
     sizes = (*member.input_shape, *member.target_shape)
     if any(size < 1 for size in sizes) or math.prod(sizes) >= MOST:
         raise Unusable("malformed", f"its samples have shape {member.input_shape}, {member.target_shape}")
