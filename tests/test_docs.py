@@ -77,3 +77,12 @@ def test_the_search_index_knows_the_words_of_users(site: Path) -> None:
     text = " ".join(entry["text"] for entry in index["docs"])
     for word in ("standardise", "personalise", "model card", "collapse"):
         assert word in text
+
+
+def test_the_table_of_collapses_is_what_was_measured() -> None:
+    lines = (ROOT / "docs" / "collapse.md").read_text().splitlines()
+    for row in json.loads((ROOT / "results" / "collapse" / "summary.json").read_text())["rows"]:
+        found = f"{row['plain']} of {row['plain_runs']} | {row['repaired']} of {row['runs']}"
+        cells = f"| {found} | {row['bytes_ratio']:.2f} | {row['turns_ratio']:.2f} |"
+        name = row["test"].split(", ")[0]
+        assert any(line.startswith(f"| {name}") and line.endswith(cells) for line in lines), row["test"]
