@@ -13,17 +13,24 @@ from ifca.models import linear
 
 
 @pytest.mark.parametrize("chunk_bytes", [2**27, 2000])
-def test_all_runs_of_a_trial_equal_the_loop(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "group", [None, [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1]]
+)  # none, the true, a wrong one
+@pytest.mark.parametrize("rounds", [7, 60])
+def test_all_runs_of_a_trial_equal_the_loop(
+    chunk_bytes: int, group: list[int] | None, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sweeps, "CHUNK_BYTES", chunk_bytes)
     rng = torch.Generator().manual_seed(0)
-    m, n, d, k, rounds = 6, 8, 5, 2, 7
+    m, n, d, k = 6, 8, 5, 2
     x = torch.randn(m, n, d, generator=rng, dtype=torch.float64)
     star = torch.randn(k, d, generator=rng, dtype=torch.float64)
     clean = torch.einsum("mnd,md->mn", x, star[torch.arange(m) % k])
     y = torch.stack([scale * clean for scale in (1.0, 1.0, 0.5)])  # three runs
     theta = torch.bernoulli(torch.full((3, k, d), 0.5, dtype=torch.float64), generator=rng)
     step = torch.tensor([0.1, 0.5, 0.3], dtype=torch.float64)
-    models, identity = sweeps.sweep(x, y, theta, step, rounds)
+    groups = None if group is None else torch.tensor(group)
+    models, identity = sweeps.sweep(x, y, theta, step, rounds, groups)
     for run in range(3):
         federation = Federation.from_clients([Client(x[i], y[run, i]) for i in range(m)])
         recipe = Recipe(
@@ -34,6 +41,34 @@ def test_all_runs_of_a_trial_equal_the_loop(chunk_bytes: int, monkeypatch: pytes
         fitted = fit(job)
         torch.testing.assert_close(models[run][:, None], fitted.state.theta["fc1.weight"])
         assert identity[run].tolist() == fitted.history[-1]["identity"]
+
+
+def test_settled_clients_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two clients at 0 and 10, models that begin at 1 and 9: neither can move far enough to be mistaken."""
+    asked: list[int] = []
+    residuals = sweeps._residuals
+
+    def counted(x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        asked.append(len(x))
+        return residuals(x, *rest)
+
+    monkeypatch.setattr(sweeps, "_residuals", counted)
+    x, y = torch.ones(2, 1, 1), torch.tensor([[[0.0], [10.0]]])
+    start, step = torch.tensor([[[1.0], [9.0]]]), torch.tensor([0.5])
+    models, identity = sweeps.sweep(x, y, start, step, 40, torch.tensor([0, 1]))
+    # A step halves the distance. At residuals of 1 and 9 a way of 0.49 x (9 - 1) = 3.92 is allowed;
+    # the models go 1 each.
+    assert asked == [2]
+    assert identity.tolist() == [[0, 1]]
+    torch.testing.assert_close(models, torch.tensor([[[0.0], [10.0]]]))
+
+
+def test_a_run_that_diverges_ends_as_nan_and_leaves_the_others_alone() -> None:
+    x, y = torch.ones(2, 1, 1), torch.tensor([[[0.0], [10.0]]]).repeat(2, 1, 1)
+    start = torch.tensor([[[1.0], [9.0]]]).repeat(2, 1, 1)
+    models, _ = sweeps.sweep(x, y, start, torch.tensor([0.5, 50.0]), 60, torch.tensor([0, 1]))
+    assert models[1].isnan().all()
+    torch.testing.assert_close(models[0], torch.tensor([[0.0], [10.0]]))
 
 
 def test_wrong_targets_are_refused() -> None:

@@ -6,6 +6,7 @@ steps of a point are columns of one sweep (engines/sweep.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from ifca.experiments.paper.frame import Experiment, Line, Scale, Unit
 from ifca.models import linear
 
 TRIAL = "all points of a trial"
+FIRST = 2  # initialisations that are tried before the others
 RS, SIGMAS = (0.1, 0.25, 0.5, 0.75, 1.0), (0.0, 0.1, 0.2, 0.4)
 
 
@@ -53,6 +55,11 @@ class Panel:
     dimension: int = 1000
     starts: int = 10
     rounds: int = 300
+
+    def largest_step(self, m: int, n: int) -> float:
+        """With which the k clusters, once found, converge: below 2 / L, and L as wide matrices have it."""
+        spread = 2 / self.k * (1 + math.sqrt(self.k * self.dimension / (m * n))) ** 2
+        return max((step for step in self.steps if step * spread < 2), default=min(self.steps))
 
 
 def against_r(m: int, n: int) -> tuple[Point, ...]:
@@ -100,29 +107,40 @@ def run(unit: Unit, device: torch.device) -> Line:
 
 
 def trial(panel: Panel, seed: int, device: torch.device) -> Iterator[tuple[Point, float]]:
-    """The smallest distance to theta* among all starts and steps, for each point."""
+    """The smallest distance to theta* among the starts and steps that were needed, for each point.
+
+    The most promising are tried first, the others only where none of those succeeded.
+    """
     m, n = (max(getattr(point, name) for point in panel.points) for name in "mn")
     shape = (m, n, panel.dimension)
     x = torch.randn(shape, generator=generator(seed, "train-x")).to(device)
     eps = torch.randn(shape[:2], generator=generator(seed, "train-noise")).to(device)
     star = torch.full((panel.k, panel.dimension), 0.5)
     star = torch.bernoulli(star, generator=generator(seed, "theta-star")).to(device)
-    theta, step = _starts(panel, seed, device)
     for size in dict.fromkeys((point.m, point.n) for point in panel.points):
         points = [point for point in panel.points if (point.m, point.n) == size]
         some, noise = x[: size[0], : size[1]].contiguous(), eps[: size[0], : size[1]]
-        cluster = torch.arange(size[0], device=device) * panel.k // size[0]
-        clean = torch.einsum("mnd,md->mn", some, star[cluster])
-        y = torch.stack([point.separation * clean + point.sigma * noise for point in points])
-        found, _ = sweep(
-            some,
-            y.repeat_interleave(len(theta), 0),
-            theta.repeat(len(points), 1, 1),
-            step.repeat(len(points)),
-            panel.rounds,
-        )
-        for point, models in zip(points, torch.split(found, len(theta)), strict=True):
-            yield point, min(_distance(one, point.separation * star) for one in models)
+        best = dict.fromkeys(points, float("inf"))
+        for theta, step in _starts(panel, size, seed, device):
+            left = [point for point in points if best[point] > point.threshold]
+            for point, found in _distances(left, some, noise, star, theta, step, panel.rounds):
+                best[point] = min(best[point], found)
+        yield from best.items()
+
+
+def _distances(
+    points: list[Point], x: Tensor, noise: Tensor, star: Tensor, theta: Tensor, step: Tensor, rounds: int
+) -> Iterator[tuple[Point, float]]:
+    """From these starts; all points in one sweep."""
+    if not points:
+        return
+    cluster = torch.arange(len(x), device=x.device) * len(star) // len(x)
+    clean = torch.einsum("mnd,md->mn", x, star[cluster])
+    y = torch.stack([point.separation * clean + point.sigma * noise for point in points])
+    y = y.repeat_interleave(len(theta), 0)
+    found, _ = sweep(x, y, theta.repeat(len(points), 1, 1), step.repeat(len(points)), rounds, cluster)
+    for point, models in zip(points, torch.split(found, len(theta)), strict=True):
+        yield point, min(_distance(one, point.separation * star) for one in models)
 
 
 def by_default(panel: Panel, point: Point, seed: int, device: torch.device) -> Line:
@@ -143,14 +161,18 @@ def by_default(panel: Panel, point: Point, seed: int, device: torch.device) -> L
     return {"distance": _finite(found), "success": found <= point.threshold}
 
 
-def _starts(panel: Panel, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Initial models [starts x steps, k, d], and the step of each run."""
+def _starts(
+    panel: Panel, size: tuple[int, int], seed: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every initialisation with every step, in parts: models [runs, k, d] and steps [runs]."""
     half = torch.full((panel.k, panel.dimension), 0.5)
-    drawn = [
-        torch.bernoulli(half, generator=generator(seed, "initial", start)) for start in range(panel.starts)
-    ]
-    theta = torch.stack(drawn).repeat_interleave(len(panel.steps), 0)
-    return theta.to(device), torch.tensor(panel.steps * panel.starts, device=device)
+    drawn = [torch.bernoulli(half, generator=generator(seed, "initial", i)) for i in range(panel.starts)]
+    models = torch.stack(drawn).to(device)
+    best = panel.largest_step(*size)
+    others = tuple(step for step in panel.steps if step != best)
+    parts = ((models[:FIRST], (best,)), (models[FIRST:], (best,)), (models, others))
+    for some, steps in ((some, steps) for some, steps in parts if len(some) and steps):
+        yield some.repeat(len(steps), 1, 1), torch.tensor(steps, device=device).repeat_interleave(len(some))
 
 
 def _distance(theta: Tensor, star: Tensor) -> float:
