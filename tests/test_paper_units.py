@@ -25,6 +25,7 @@ from ifca.experiments.paper import (
     initialisation,
     jobs,
     mnist,
+    panels,
     synthetic,
     theory_convex,
     theory_linear,
@@ -169,15 +170,38 @@ def test_units_of_femnist(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_trial_of_a_panel_and_its_points() -> None:
     """Easy: few dimensions, many samples. Steps that diverge do not count; the threshold is the paper's."""
-    point = synthetic.Point(20, 50, 1.0, 0.1, "sigma=0.1 R=1")
-    panel = synthetic.Panel(2, (point,), (0.5, 1e6), (), 0.5, dimension=5, starts=6, rounds=60)
+    point = panels.Point(20, 50, 1.0, 0.1, "sigma=0.1 R=1")
+    panel = panels.Panel(2, (point,), (0.5, 1e6), (), 0.5, dimension=5, starts=6, rounds=60)
     ((found, best),) = synthetic.trial(panel, 0, CPU)
     assert found is point
     assert best <= point.threshold == pytest.approx(0.06)
     assert synthetic.by_default(panel, point, 0, CPU)["success"] is True
     diverging = replace(panel, steps=(1e6,), starts=1)
     assert next(synthetic.trial(diverging, 0, CPU))[1] == float("inf")
-    assert synthetic.Point(1, 1, 1.0, 0.0, "").threshold == 0.001
+    assert panels.Point(1, 1, 1.0, 0.0, "").threshold == 0.001
+
+
+def test_the_largest_step_that_converges_is_tried_first() -> None:
+    # k = 2, d = 1000: L of a cluster is (1 + sqrt(2 d / (m n)))^2, 2.09 at m n = 10,000 and 1.73 at 20,000
+    panel = panels.panels(quick=False)["synthetic-c"]
+    assert panel.largest_step(100, 100) == 0.1
+    assert panel.largest_step(200, 100) == 1.0
+    assert panel.largest_step(1, 1) == 0.01  # none converges
+    assert panels.panels(quick=False)["synthetic-b"].largest_step(400, 100) == 2.0
+
+
+def test_a_trial_that_ends_at_its_first_success_finds_what_all_starts_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    panel = panels.panels(quick=True)["synthetic-c"]
+    panel = replace(panel, points=tuple(point for point in panel.points if point.m in (14, 20)))
+    found = [dict(synthetic.trial(panel, seed, CPU)) for seed in range(3)]
+    success = [[best <= point.threshold for point, best in trial.items()] for trial in found]
+    assert {one for trial in success for one in trial} == {True, False}
+    monkeypatch.setattr(panels.Point, "threshold", -1.0)  # nothing succeeds: every start and step is tried
+    every = [dict(synthetic.trial(panel, seed, CPU)) for seed in range(3)]
+    monkeypatch.undo()
+    assert [[best <= point.threshold for point, best in trial.items()] for trial in every] == success
 
 
 def test_a_trial_draws_the_data_of_mixture_of_regressions() -> None:
@@ -196,7 +220,7 @@ def test_a_trial_draws_the_data_of_mixture_of_regressions() -> None:
 
 
 def test_panels_have_the_papers_points() -> None:
-    sizes = {name: len(panel.points) for name, panel in synthetic.panels(quick=False).items()}
+    sizes = {name: len(panel.points) for name, panel in panels.panels(quick=False).items()}
     assert sizes == {"synthetic-a": 20, "synthetic-b": 20, "synthetic-c": 21, "synthetic-d": 15}
     line = {"setting": synthetic.TRIAL, "algorithm": "ifca-plain", "seed": 0, "seconds": 4.0}
     line |= {"distance": {"a": 0.05, "b": None}, "threshold": {"a": 0.06, "b": 0.06}}
