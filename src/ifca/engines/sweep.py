@@ -59,10 +59,10 @@ def sweep(
             who = _most(wanted[some].any(0))
             mine = _rows(x, who)
             residual = _residuals(mine, y[some][:, who], theta[some])
-            losses = residual.square().sum(1)  # [who, some, k]
+            losses = residual.square().sum(-1)  # [some, k, who]
             at = (some[:, None], who)
-            identity[at] = losses.argmin(-1).t()
-            until[at] = way[some][:, None] + _slack(losses, norm[who]).t()
+            identity[at] = losses.argmin(1)
+            until[at] = way[some][:, None] + _slack(losses, norm[who])
             slope[some] = _corrections(mine, residual, identity[at], leader[some][:, group[who]])
         sums.add_slopes(slope, theta, leader, going.nonzero()[:, 0])
         theta -= scale * slope
@@ -80,19 +80,20 @@ def _rows(x: Tensor, who: Tensor) -> Tensor:
 
 
 def _residuals(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
-    """Of every model on every sample: [m, n, runs, k]."""
+    """Of every model on every sample: [runs, k, m, n]."""
     m, n, d = x.shape
-    found = (x.reshape(m * n, d) @ theta.reshape(-1, d).t()).view(m, n, *theta.shape[:2])
-    return found.sub_(y.permute(1, 2, 0)[..., None])
+    found = (theta.reshape(-1, d) @ x.reshape(m * n, d).t()).view(*theta.shape[:2], m, n)
+    return found.sub_(y[:, None])
 
 
 def _slack(losses: Tensor, norm: Tensor) -> Tensor:
-    """[m, runs]: how far the models may move before a client can choose another one."""
-    if losses.shape[-1] == 1:
-        return torch.full_like(losses[..., 0], torch.inf)
-    best = losses.topk(2, largest=False).values.sqrt()
-    # Both models may move, so half of it; and a little less for rounding.
-    return 0.49 * (best[..., 1] - best[..., 0]) / norm[:, None]
+    """[runs, m]: how far the models may move before a client can choose another one."""
+    if losses.shape[1] == 1:
+        return torch.full_like(losses[:, 0], torch.inf)
+    best = losses.topk(2, dim=1, largest=False).values.sqrt()
+    return (
+        0.49 * (best[:, 1] - best[:, 0]) / norm
+    )  # both models may move, so half; a little less for rounding
 
 
 def _leaders(identity: Tensor, group: Tensor, k: int) -> Tensor:
@@ -102,16 +103,16 @@ def _leaders(identity: Tensor, group: Tensor, k: int) -> Tensor:
 
 
 def _corrections(x: Tensor, residual: Tensor, identity: Tensor, leader: Tensor) -> Tensor:
-    """X' residual [runs, k, d] of clients that left their group's model: what moves from it to their own."""
-    n, runs, k = residual.shape[1:]
-    sign = (one_hot(identity, k) - one_hot(leader, k)).permute(1, 0, 2).to(residual.dtype)  # [m, runs, k]
-    left = sign.any(-1)
-    who, some = _most(left.any(1)), _most(left.any(0))
+    """Residual times X [runs, k, d] of clients that left their group's model: what moves to theirs."""
+    runs, k, _, n = residual.shape
+    sign = (one_hot(identity, k) - one_hot(leader, k)).permute(0, 2, 1).to(residual.dtype)  # [runs, k, m]
+    left = sign.any(1)
+    some, who = _most(left.any(1)), _most(left.any(0))
     slope = x.new_zeros(runs, k, x.shape[-1])
     if len(who):
-        signed = _rows(residual, who)[:, :, some] * sign[who][:, None, some]
+        signed = residual[some][:, :, who] * sign[some][:, :, who, None]
         rows = _rows(x, who).reshape(len(who) * n, -1)
-        slope[some] = (signed.view(len(rows), -1).t() @ rows).view(len(some), k, -1)
+        slope[some] = (signed.view(-1, len(rows)) @ rows).view(len(some), k, -1)
     return slope
 
 
