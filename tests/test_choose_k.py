@@ -25,7 +25,8 @@ from ifca.core.callbacks import Training
 from ifca.core.choose_k import Evidence, loss_points, loss_silhouette, stability, supported
 from ifca.core.errors import InvalidInput
 from ifca.experiments.choose_k import choose_k, parse_range
-from ifca.experiments.config import SyntheticData, read_config
+from ifca.experiments.config import read_config
+from ifca.experiments.datasets import SyntheticData
 from ifca.report.choose_k import choice_figure
 from ifca.report.progress import BARS, Bars
 from ifca.report.tables import choice_table

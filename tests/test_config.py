@@ -10,11 +10,11 @@ from ifca.core.errors import InvalidInput
 from ifca.experiments.build import make_job
 from ifca.experiments.config import (
     DEFAULT_CONFIG,
-    SyntheticData,
     read_config,
     with_absolute_paths,
     write_config,
 )
+from ifca.experiments.datasets import SyntheticData
 from ifca.experiments.own_data import FolderData
 
 SHIPPED = sorted(DEFAULT_CONFIG.parent.glob("*.toml"))

@@ -9,10 +9,10 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.data import Federation, mixture_of_regressions, rotated_digits
+from ifca.data import Federation
 from ifca.engines import Job, choose_device
 from ifca.engines.checkpoint import load_tensors
-from ifca.experiments.config import Config, DigitsData, SyntheticData
+from ifca.experiments.config import Config
 from ifca.experiments.imports import own_function
 from ifca.experiments.own_data import FunctionData
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
@@ -44,16 +44,9 @@ def make_job(config: Config, federation: Federation | None = None) -> Job:
 
 def make_federation(config: Config) -> Federation:
     """Load or draw the data."""
-    data = config.data
-    if isinstance(data, DigitsData):
-        seed = config.seed if data.seed is None else data.seed
-        return rotated_digits(samples=data.samples, angles=data.angles, test_share=data.test_share, seed=seed)
-    if isinstance(data, SyntheticData):
-        values = {f.name: getattr(data, f.name) for f in fields(data) if f.name not in ("name", "seed")}
-        return mixture_of_regressions(**values, seed=config.seed if data.seed is None else data.seed)[0]
-    if isinstance(data, FunctionData):
-        return data.federation(config.code)
-    return data.federation(config.seed)
+    if isinstance(config.data, FunctionData):
+        return config.data.federation(config.code)
+    return config.data.federation(config.seed)
 
 
 def make_loss(config: Config) -> Loss | None:

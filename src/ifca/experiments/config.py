@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Algorithm, Recipe
 from ifca.engines.precision import Precision
-from ifca.experiments.datasets import PublicData
+from ifca.experiments.datasets import STRICT, DigitsData, Positive, PublicData, SyntheticData
 from ifca.experiments.own_data import FunctionData, HuggingFaceData, OwnData
 
 if sys.version_info >= (3, 11):
@@ -23,49 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-STRICT = ConfigDict(extra="forbid", strict=True)
-Positive = Annotated[int, Field(ge=1)]
 DEFAULT_CONFIG = Path(__file__).parent / "conf" / "rotated-digits.toml"
-
-
-@dataclass(frozen=True, config=STRICT)
-class DigitsData:
-    """Rotated Digits, made from scikit-learn's bundled images."""
-
-    name: Literal["rotated-digits"] = "rotated-digits"
-    samples: Positive = 50
-    """Training images per client."""
-    angles: tuple[int, ...] = (0, 90, 180, 270)
-    """Degrees, one cluster each."""
-    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the images kept for testing."""
-    seed: int | None = None
-    """Seed of the deal; none: the run's seed."""
-
-
-@dataclass(frozen=True, config=STRICT)
-class SyntheticData:
-    """The paper's mixture of linear regressions."""
-
-    name: Literal["synthetic"] = "synthetic"
-    clients: Positive = 100
-    """m."""
-    samples: Positive = 100
-    """n, samples per client."""
-    dimension: Positive = 1000
-    """d."""
-    clusters: Positive = 2
-    """Number of true clusters."""
-    separation: Annotated[float, Field(gt=0)] = 1.0
-    """R."""
-    noise: Annotated[float, Field(ge=0)] = 0.1
-    """sigma."""
-    norm: Literal["scaled", "unit"] = "scaled"
-    """scaled: theta* = R x Bernoulli, the authors' code; unit: rescaled to norm R, the paper's text."""
-    test_samples: Annotated[int, Field(ge=0)] = 100
-    """Test samples per client."""
-    seed: int | None = None
-    """Seed of the draw; none: the run's seed."""
 
 
 @dataclass(frozen=True, config=STRICT)

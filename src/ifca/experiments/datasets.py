@@ -1,4 +1,4 @@
-"""The public data sets of the paper as a config names them; each makes its federation."""
+"""The data sets of the paper, and Rotated Digits, as a config names them; each makes its federation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,66 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ifca.data import Federation, femnist, mnist_writers, rotated_cifar, rotated_mnist
+from ifca.data import (
+    Federation,
+    femnist,
+    mixture_of_regressions,
+    mnist_writers,
+    rotated_cifar,
+    rotated_digits,
+    rotated_mnist,
+)
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class DigitsData:
+    """Rotated Digits, made from scikit-learn's bundled images."""
+
+    name: Literal["rotated-digits"] = "rotated-digits"
+    samples: Positive = 50
+    """Training images per client."""
+    angles: tuple[int, ...] = (0, 90, 180, 270)
+    """Degrees, one cluster each."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the images kept for testing."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Deal."""
+        return rotated_digits(**_arguments(self, seed))
+
+
+@dataclass(frozen=True, config=STRICT)
+class SyntheticData:
+    """The paper's mixture of linear regressions."""
+
+    name: Literal["synthetic"] = "synthetic"
+    clients: Positive = 100
+    """m."""
+    samples: Positive = 100
+    """n, samples per client."""
+    dimension: Positive = 1000
+    """d."""
+    clusters: Positive = 2
+    """Number of true clusters."""
+    separation: Annotated[float, Field(gt=0)] = 1.0
+    """R."""
+    noise: Annotated[float, Field(ge=0)] = 0.1
+    """sigma."""
+    norm: Literal["scaled", "unit"] = "scaled"
+    """scaled: theta* = R x Bernoulli, the authors' code; unit: rescaled to norm R, the paper's text."""
+    test_samples: Annotated[int, Field(ge=0)] = 100
+    """Test samples per client."""
+    seed: int | None = None
+    """Seed of the draw; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Draw."""
+        return mixture_of_regressions(**_arguments(self, seed))[0]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

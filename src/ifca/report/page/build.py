@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from ifca.data.files import write_atomically
-from ifca.report.page.clusters import over_time, sizes, truth
+from ifca.report.page.clusters import over_time
 from ifca.report.page.compare import comparison, labels
 from ifca.report.page.costs import events, settings, traffic
 from ifca.report.page.headline import headline, tiles
@@ -24,6 +24,7 @@ from ifca.report.page.learning import learning
 from ifca.report.page.models import model_distances
 from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import loss_matrix, served
+from ifca.report.page.sizes import sizes, truth
 from ifca.report.read import RunFolder
 from ifca.report.words import EXPLAINED, NAMES, count
 
