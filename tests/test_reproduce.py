@@ -16,16 +16,18 @@ from typer.testing import CliRunner
 
 from ifca import cli
 from ifca.core.errors import InvalidInput
+from ifca.data.files import working_in
 from ifca.experiments.paper.catalogue import MODULES, experiment
 from ifca.experiments.paper.choice import chosen_names, chosen_seeds
-from ifca.experiments.paper.execute import execute
+from ifca.experiments.paper.execute import commit_of, execute
 from ifca.experiments.paper.frame import Line
-from ifca.experiments.paper.lines import RUNS, append, read_lines
+from ifca.experiments.paper.lines import RUNS, append, key, read_lines
+from ifca.experiments.paper.panels import panels
 from ifca.experiments.paper.reproduce import Choice, reproduce
 from ifca.experiments.paper.summary import summary
 from ifca.report.paper_figures import write_figure
 from ifca.report.paper_tables import markdown
-from ifca.report.results_page import results_page, sections
+from ifca.report.results_page import results_page, sections, write_results_page
 
 ROOT = Path(__file__).parent.parent
 ROW = [
@@ -93,6 +95,8 @@ def test_choices_of_units() -> None:
         found.units(settings=("k=9",))
     with pytest.raises(InvalidInput, match="unknown algorithm best"):
         found.units(algorithms=("best",))
+    with pytest.raises(InvalidInput, match="femnist: oneshot is not run in k=4"):
+        found.units(algorithms=("oneshot",), settings=("k=4",))
 
 
 def test_finished_units_are_never_repeated(tmp_path: Path) -> None:
@@ -113,15 +117,74 @@ def test_finished_units_are_never_repeated(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_torn_or_altered(tmp_path: Path) -> None:
-    append(tmp_path, {"setting": "a", "algorithm": "b", "seed": 0})
-    with (tmp_path / RUNS).open("a") as file:
-        file.write('{"setting": "a", "al')
+    file = tmp_path / RUNS
+    append(tmp_path, line_of(0))
+    with file.open("a") as content:
+        content.write('{"setting": "a", "al')
+    before = file.read_bytes()
     assert len(read_lines(tmp_path)) == 1
-    append(tmp_path, {"setting": "a", "algorithm": "b", "seed": 1})
+    assert file.read_bytes() == before  # looking changes nothing
+    append(tmp_path, line_of(1))
     assert [line["seed"] for line in read_lines(tmp_path)] == [0, 1]
-    (tmp_path / RUNS).write_text("nonsense\n")
-    with pytest.raises(InvalidInput, match=r"runs.jsonl: line 1 is not JSON"):
+    file.write_text(file.read_text().rstrip("\n"))  # as some editors leave it
+    assert [line["seed"] for line in read_lines(tmp_path)] == [0, 1]
+    append(tmp_path, line_of(2))
+    assert [line["seed"] for line in read_lines(tmp_path)] == [0, 1, 2]
+    assert file.read_text().count("\n") == 3
+    append(tmp_path, line_of(1))
+    with pytest.raises(InvalidInput, match=r"line 4 is the unit of line 2; remove one of them"):
         read_lines(tmp_path)
+
+
+def line_of(seed: int) -> Line:
+    return {"setting": "a", "algorithm": "b", "seed": seed, "seconds": 1.0, "versions": {}}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"nonsense\n", "line 1 is not JSON"),
+        (b"123\n", "line 1 is no finished unit .its setting is missing or wrong"),
+        (b'{"setting": "a", "algorithm": "b", "seed": 0, "seconds": 1}\n', "its versions is missing"),
+        (b"\xff\xfe\n", "not text"),
+    ],
+)
+def test_lines_that_are_none(text: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / RUNS).write_bytes(text)
+    with pytest.raises(InvalidInput, match=reason):
+        read_lines(tmp_path)
+
+
+def test_two_processes_do_not_run_the_same_units(tmp_path: Path) -> None:
+    units = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
+    with working_in(tmp_path), pytest.raises(InvalidInput, match="another process"):
+        execute(units, tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        execute(units, tmp_path / "file" / "folder")  # known before anything is trained
+    assert read_lines(tmp_path, quick=True) == []
+
+
+def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results do not make it dirty, code does; in another repository's folder there is none."""
+    monkeypatch.delenv("IFCA_COMMIT", raising=False)
+    package = tmp_path / "src" / "ifca"
+    package.mkdir(parents=True)
+    (package / "code.py").write_text("1\n")
+    (tmp_path / "results.md").write_text("1\n")
+    installed = tmp_path / ".venv" / "ifca"
+    installed.mkdir(parents=True)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(tmp_path)]
+    for arguments in (["init", "-q"], ["add", "src", "results.md"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = commit_of(package)
+    assert clean is not None
+    assert len(clean) == 12
+    (tmp_path / "results.md").write_text("2\n")
+    assert commit_of(package) == clean
+    (package / "code.py").write_text("2\n")
+    assert commit_of(package) == f"{clean}-dirty"
+    assert commit_of(installed) is None
 
 
 def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -129,7 +192,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ifca.experiments.paper", "theory-linear", str(tmp_path), "--quick"]
     command += ["--seeds", "0:1", "--device", "cpu"]
     running = subprocess.Popen(command, env=_one_thread(), stdout=subprocess.DEVNULL)
-    file = tmp_path / "theory-linear" / RUNS
+    file = tmp_path / "quick" / "theory-linear" / RUNS
     until = time.monotonic() + 60
     while (not file.exists() or file.read_text().count("\n") < 2) and time.monotonic() < until:
         time.sleep(0.005)
@@ -142,9 +205,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     again = subprocess.run(command, env=_one_thread(), capture_output=True, text=True, check=True)
     assert again.stdout.count("\n") == len(units) - finished
     assert file.read_text().startswith(before)
-    keys = [
-        (x["setting"], x["algorithm"], x["seed"]) for x in read_lines(tmp_path / "theory-linear", quick=True)
-    ]
+    keys = [key(line) for line in read_lines(file.parent, quick=True)]
     assert sorted(keys) == sorted(unit.key for unit in units)
 
 
@@ -172,7 +233,9 @@ def _one_thread() -> dict[str, str]:
 def test_missing_data_is_said_before_anything_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IFCA_DATA", str(tmp_path / "none"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
-    with pytest.raises(InvalidInput, match="needs mnist, which is not here: 'ifca data get mnist'"):
+    with pytest.raises(
+        InvalidInput, match=r"needs mnist, which is not in .*/none/mnist nor in .*; 'ifca data get mnist'"
+    ):
         reproduce("rotated-mnist", tmp_path, Choice(quick=True))
     assert not (tmp_path / "quick").exists()
 
@@ -228,8 +291,40 @@ def test_the_page_says_what_is_not_run_yet(tmp_path: Path) -> None:
     page = results_page(tmp_path, "## opening\n\nHello.\n", {n: experiment(n) for n in MODULES})
     assert page.startswith("# Results\n\nHello.\n")
     assert page.count("**Not run yet.**") == len(MODULES)
-    assert "| femnist | | not run yet |" in page
+    assert "| LEAF FEMNIST, 395-writer subset | k=2 | IFCA (default) | not run yet | 87.99 ± 0.35 |" in page
+    assert "| rotated-cifar | m=200 n=500 | local (authors' rule, D10) | not run yet | 33.97 ± 1.19 |" in page
     assert sections("x\n## a\n\nb\n## c\n") == {"a": "b\n"}
+
+
+def test_a_page_is_not_written_of_nothing(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "results-notes.md").write_text("")
+    (docs / "results.md").write_text("old")
+    with pytest.raises(InvalidInput, match="no results of any experiment"):
+        write_results_page(tmp_path / "typo", docs, {n: experiment(n) for n in MODULES})
+    assert (docs / "results.md").read_text() == "old"
+    (tmp_path / "femnist").mkdir()
+    (tmp_path / "femnist" / "summary.json").write_text('{"rows": [')
+    with pytest.raises(InvalidInput, match=r"summary.json: damaged; 'ifca reproduce femnist --no-run'"):
+        write_results_page(tmp_path, docs, {n: experiment(n) for n in MODULES})
+    with pytest.raises(InvalidInput, match="nothing is run there yet"):
+        reproduce("femnist", tmp_path / "nowhere", Choice(run=False))
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_settings_that_were_spread_stand_together() -> None:
+    trial, ours = lines_of("synthetic-c")
+    names = [point.name for point in panels(quick=False)["synthetic-c"].points]
+    trial |= {"distance": dict.fromkeys(names, 0.05), "threshold": dict.fromkeys(names, 0.06)}
+    ours |= {"setting": names[8], "algorithm": "ifca", "success": True, "distance": 0.05}
+    rows = summary(experiment("synthetic-c"), [ours, trial], quick=False)["rows"]
+    assert [(row["setting"], row["algorithm"]) for row in rows[7:11]] == [
+        (names[7], "ifca-plain"),
+        (names[8], "ifca-plain"),
+        (names[8], "ifca"),
+        (names[9], "ifca-plain"),
+    ]
 
 
 def test_the_committed_page_is_that_of_the_committed_results() -> None:

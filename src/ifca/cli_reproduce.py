@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Column
 
+from ifca.cli_data import DataDir
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.places import VARIABLE
 from ifca.experiments.paper.catalogue import MODULES, experiment
 from ifca.experiments.paper.choice import chosen_names, chosen_seeds
 from ifca.experiments.paper.execute import OnLine
@@ -21,6 +25,7 @@ from ifca.experiments.paper.frame import Line
 from ifca.experiments.paper.lines import read_lines
 from ifca.experiments.paper.progress import Estimate
 from ifca.experiments.paper.reproduce import Choice, folder_of, reproduce
+from ifca.experiments.paper.summary import SUMMARY
 from ifca.report.paper_figures import write_figure
 from ifca.report.paper_tables import markdown
 from ifca.report.results_page import write_results_page
@@ -40,11 +45,18 @@ def reproduce_command(
     algorithms: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
     settings: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Only report what is there; run nothing.")] = False,
+    data_dir: DataDir = None,
 ) -> None:
     """Run an experiment of the paper: what is not done yet, then its table, figure and summary."""
+    if data_dir is not None:
+        os.environ[VARIABLE] = str(data_dir)  # for the workers too
     if name == "docs":
         typer.echo(f"written: {write_results_page(out, Path('docs'), {n: experiment(n) for n in MODULES})}")
         return
+    if no_run and (seeds or algorithms or settings):
+        raise InvalidInput(
+            "--no-run reports all that is there: --seeds, --algorithms, --settings are for runs"
+        )
     picked = chosen_names(algorithms), chosen_names(settings)
     choice = Choice(quick, device, workers, chosen_seeds(seeds), *picked, run=not no_run)
     if name != "all":
@@ -62,7 +74,7 @@ def _one_of_all(name: str, out: Path, choice: Choice) -> list[str]:
     try:
         return _one(name, out, choice)
     except InvalidInput as reason:
-        return [str(reason)]
+        return [f"{name}: {str(reason).removeprefix(f'{name}: ')}"]
 
 
 def _one(name: str, out: Path, choice: Choice) -> list[str]:
@@ -83,7 +95,7 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
     typer.echo(f"\n{found.title}\n\n{table}")
     if summary["missing"]:
         typer.echo(f"{summary['missing']} units of this experiment are not run yet")
-    typer.echo("written: " + ", ".join(str(file) for file in [folder / TABLE, *files]))
+    typer.echo("written: " + ", ".join(str(file) for file in [folder / SUMMARY, folder / TABLE, *files]))
     return left_out
 
 
@@ -96,15 +108,16 @@ def _watching(name: str, workers: int) -> Iterator[OnLine]:
         return
     columns = [
         TextColumn("{task.description}"),
-        BarColumn(20),
+        BarColumn(10),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[said]}"),
+        TextColumn("{task.fields[left]}"),
+        TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
     ]
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task(name, total=None, said="")
+    with Progress(*columns, console=console, expand=True) as progress:
+        bar = progress.add_task(name, total=None, left="", said="")
 
         def told(line: Line, done: int, of: int) -> None:
-            said = estimate.describe(line, done, of).partition(": ")[2]
-            progress.update(bar, completed=done, total=of, said=said)
+            left = estimate.left(done, of)
+            progress.update(bar, completed=done, total=of, left=left, said=estimate.unit(line))
 
         yield told

@@ -6,6 +6,8 @@ import hashlib
 import http.client
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -106,13 +108,29 @@ def _fetch(url: str, name: str, part: Path, watcher: Watcher, timeout: float) ->
         done = have if resumed else 0
         length = answer.headers.get("Content-Length")
         total = None if length is None else done + int(length)
-        with part.open("ab" if resumed else "wb") as out:
+        with _writing(part):
+            out = part.open("ab" if resumed else "wb", buffering=0)
+        with out:
             while block := answer.read(BLOCK):
-                out.write(block)
+                rest = memoryview(block)
+                while rest:
+                    with _writing(part):
+                        rest = rest[out.write(rest) :]
                 done += len(block)
                 watcher.bytes(name, done, total)
     if total is not None and done < total:
         raise ConnectionError(f"cut off after {done} of {total} bytes")
+
+
+@contextmanager
+def _writing(file: Path) -> Iterator[None]:
+    """A disk that is full is no matter of mirrors."""
+    try:
+        yield
+    except OSError as failure:
+        raise InvalidInput(
+            f"{file}: cannot be written ({failure.strerror}); what is here is kept and resumed"
+        ) from failure
 
 
 def _size(file: Path) -> int:

@@ -58,14 +58,20 @@ def cell(row: Row) -> str:
     elif metric in ("floor", "contraction", "contraction_bound", "identity_error"):
         text = f"{mean:.4g}" + (f" ± {std:.2g}" if std > 1e-9 * abs(mean) else "")
     else:
-        text = f"{mean:.2f} ± {std:.2f}"
+        text = f"{mean:.2f}{spread(row)}"
     return text + (f" [{paper(row)}]" if row["paper_mean"] is not None else "")
+
+
+def spread(row: Row) -> str:
+    """± over the seeds; one seed has none."""
+    return f" ± {row['std']:.2f}" if len(row["values"]) > 1 else ""
 
 
 def paper(row: Row) -> str:
     """The paper's number."""
-    std = "" if row["paper_std"] is None else f" ± {row['paper_std']:.2f}"
-    return f"{row['paper_mean']:.2f}{std}"
+    if row["paper_std"] is None:
+        return f"{row['paper_mean']:g}"
+    return f"{row['paper_mean']:.2f} ± {row['paper_std']:.2f}"
 
 
 def name_of(algorithm: str) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ifca.core.errors import InvalidInput
-from ifca.report.paper_tables import markdown, name_of, paper
+from ifca.report.paper_tables import markdown, name_of, paper, spread
 
 PAGE, NOTES = "results.md", "results-notes.md"
 Row = dict[str, Any]
+DATA = {"femnist": "LEAF FEMNIST, 395-writer subset"}  # where it is not the experiment's name
 TABLE_1 = {"rotated-mnist": "test_accuracy", "rotated-cifar": "test_accuracy"}
 TABLE_2 = {"femnist": "test_accuracy_train_rule"}
 
@@ -35,6 +36,11 @@ class Described(Protocol):
         """Numbers in deviations.md."""
         ...
 
+    @property
+    def paper(self) -> Mapping[tuple[str, str, str], tuple[float, float | None]]:
+        """Setting, algorithm, metric -> the paper's mean and ±."""
+        ...
+
 
 def write_results_page(results: Path, docs: Path, experiments: Mapping[str, Described]) -> Path:
     """The page, in a checkout of the project."""
@@ -42,6 +48,8 @@ def write_results_page(results: Path, docs: Path, experiments: Mapping[str, Desc
         raise InvalidInput(
             f"{docs / NOTES}: not there; 'ifca reproduce docs' is for a checkout of the project"
         )
+    if not any(_summary(results / name / "summary.json") for name in experiments):
+        raise InvalidInput(f"{results}: no results of any experiment there; the page is left as it is")
     (docs / PAGE).write_text(results_page(results, (docs / NOTES).read_text(), experiments))
     return docs / PAGE
 
@@ -57,10 +65,10 @@ def results_page(results: Path, notes: str, experiments: Mapping[str, Described]
         "# Results\n",
         said.get("opening", ""),
         "## The paper's Table 1\n",
-        _against(found, TABLE_1),
+        _against(found, experiments, TABLE_1),
         said.get("table 1", "") if any(found[name] for name in TABLE_1) else "",
         "## The paper's Table 2\n",
-        _against(found, TABLE_2),
+        _against(found, experiments, TABLE_2),
         said.get("table 2", "") if any(found[name] for name in TABLE_2) else "",
     ]
     for name, experiment in experiments.items():
@@ -79,31 +87,47 @@ def sections(notes: str) -> dict[str, str]:
 
 
 def _summary(file: Path) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = json.loads(file.read_text()) if file.is_file() else None
-    return found
+    """What is there; None where nothing is run."""
+    if not file.is_file():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    except ValueError:
+        raise InvalidInput(
+            f"{file}: damaged; 'ifca reproduce {file.parent.name} --no-run' makes it again"
+        ) from None
+    return found if found.get("rows") else None
 
 
-def _against(found: dict[str, dict[str, Any] | None], table: dict[str, str]) -> str:
+def _against(
+    found: dict[str, dict[str, Any] | None], experiments: Mapping[str, Described], table: dict[str, str]
+) -> str:
     """Ours against the paper's: a line for each setting and algorithm that the paper has a number for."""
     lines = [
         "| data | setting | algorithm | ours | paper | difference | seeds |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, metric in table.items():
-        summary = found[name]
-        if summary is None:
-            lines.append(f"| {name} | | not run yet | | | | |")
-            continue
-        for row in summary["rows"]:
+        rows = (found[name] or {"rows": []})["rows"]
+        there = {(row["setting"], row["algorithm"], row["metric"]) for row in rows}
+        for row in rows:
             known = row["paper_mean"] is not None and row["metric"].startswith("test_accuracy")
             if known or row["metric"] == metric:
                 theirs = paper(row) if known else "–"
-                gap = f"{row['mean'] - row['paper_mean']:+.2f}" if known else "–"
-                ours = f"{row['mean']:.2f} ± {row['std']:.2f}"
-                rule = " (authors' rule, D10)" if row["metric"].endswith("authors_rule") else ""
-                cells = [name, row["setting"], name_of(row["algorithm"]) + rule, ours, theirs, gap]
+                gap = f"{round(row['mean'] - row['paper_mean'], 2) + 0.0:+.2f}" if known else "–"
+                cells = [*_which(name, row), f"{row['mean']:.2f}{spread(row)}", theirs, gap]
                 lines.append(f"| {' | '.join(cells)} | {len(row['seeds'])} |")
+        for (setting, algorithm, what), (mean, std) in experiments[name].paper.items():
+            if (setting, algorithm, what) not in there:
+                row = {"setting": setting, "algorithm": algorithm, "metric": what}
+                theirs = paper({"paper_mean": mean, "paper_std": std})
+                lines.append(f"| {' | '.join(_which(name, row))} | not run yet | {theirs} | | |")
     return "\n".join(lines) + "\n"
+
+
+def _which(name: str, row: Row) -> list[str]:
+    rule = " (authors' rule, D10)" if row["metric"].endswith("authors_rule") else ""
+    return [DATA.get(name, name), row["setting"], name_of(row["algorithm"]) + rule]
 
 
 def _experiment(
@@ -123,16 +147,11 @@ def _experiment(
     if (results / name / f"{name}.png").is_file():
         parts.append(f"![{experiment.title}](../results/{name}/{name}.png)\n")
     made = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
-    seconds = sum({_unit(row): row["seconds"] for row in summary["rows"]}.values())
     parts.append(
         f"Numbers: [`results/{name}`](../results/{name}/summary.json). Made on {summary['device']} with "
-        f"{made}, commit {summary['commit']}; {_duration(seconds)} in all.\n"
+        f"{made}, commit {summary['commit']}; {_duration(summary['seconds'])} in all.\n"
     )
     return [*parts, note]
-
-
-def _unit(row: Row) -> tuple[str, str]:
-    return ("fit", row["setting"]) if row["metric"] == "exponent" else (row["setting"], row["algorithm"])
 
 
 def _duration(seconds: float) -> str:

@@ -3,7 +3,8 @@
 python -m ifca.experiments.paper NAME OUT [--quick] [--device cuda] [--workers 3] [--seeds 0:5]
                                  [--algorithms ifca,global] [--settings k=2,k=3]
 
-Lines are appended to OUT/NAME/runs.jsonl; 'ifca reproduce NAME --no-run' makes tables and figures of them.
+Lines are appended to OUT/NAME/runs.jsonl, of quick runs OUT/quick/NAME/runs.jsonl; 'ifca reproduce NAME
+--no-run' makes tables and figures of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ifca.experiments.paper.choice import chosen_names, chosen_seeds
 from ifca.experiments.paper.execute import execute
 from ifca.experiments.paper.frame import Line
 from ifca.experiments.paper.progress import Estimate
+from ifca.experiments.paper.reproduce import folder_of
 
 
 def main() -> None:
@@ -46,10 +48,14 @@ def main() -> None:
                 sys.stdout.write(f"{name}: {estimate.describe(line, done, of)}\n")
                 sys.stdout.flush()
 
-            execute(units, given.out / name, device=given.device, workers=given.workers, on_line=say)
-    except IFCAError as reason:
+            folder = folder_of(given.out, name, given.quick)
+            execute(units, folder, device=given.device, workers=given.workers, on_line=say)
+    except (IFCAError, OSError) as reason:
         sys.stderr.write(f"error: {reason}\n")
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; the same command goes on after the last finished unit\n")
+        sys.exit(130)
 
 
 if __name__ == "__main__":

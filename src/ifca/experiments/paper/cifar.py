@@ -93,7 +93,7 @@ EXPERIMENTS = {
             ("m=200 n=500", "global", "test_accuracy"): (77.87, 0.39),
             ("m=200 n=500", "local", "test_accuracy_authors_rule"): (33.97, 1.19),
         },
-        deviations=("D6", "D7", "D8", "D9", "D10", "D37"),
+        deviations=("D6", "D7", "D8", "D9", "D10", "D12", "D17", "D19", "D37"),
         data=lambda _setting: ("cifar10",),
     )
 }

@@ -64,6 +64,11 @@ EXPERIMENTS = {
         "that end with all clients right. The paper says: all clusters found after about 30 rounds of "
         "Rotated MNIST and 10 of Rotated CIFAR. ifca-plain on CIFAR with the authors' redraw.",
         about_quick=f"one client in {SHARE}, no CIFAR, two seeds",
+        paper={
+            (setting, algorithm, "rounds_until_right"): (10.0 if setting == CIFAR else 30.0, None)
+            for setting in [*MNIST, CIFAR]
+            for algorithm in ALGORITHMS
+        },
         deviations=("D9", "D37"),
         data=lambda setting: ("cifar10",) if setting == CIFAR else ("mnist",),
     )

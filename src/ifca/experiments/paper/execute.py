@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from ifca.core.errors import Diverged, InvalidInput
+from ifca.data.files import working_in
 from ifca.engines.job import choose_device
 from ifca.experiments.paper.catalogue import experiment
 from ifca.experiments.paper.frame import Line, Unit
-from ifca.experiments.paper.lines import append, key, read_lines
+from ifca.experiments.paper.lines import append, key, prepared, read_lines
 
 OnLine = Callable[[Line, int, int], None]
 """Told each line, how many units are done, and of how many."""
@@ -32,14 +33,16 @@ def execute(
         raise InvalidInput(f"workers must be at least 1, got {workers}")
     if not units:
         return 0
-    done = {key(line) for line in read_lines(folder, units[0].quick)}
-    todo = [unit for unit in units if unit.key not in done]
-    commit = commit_of(Path(__file__).parent)
-    for count, line in enumerate(_lines(todo, device, workers), 1):
-        line["commit"] = commit
-        append(folder, line)
-        if on_line is not None:
-            on_line(line, len(units) - len(todo) + count, len(units))
+    prepared(folder)
+    with working_in(folder):
+        done = {key(line) for line in read_lines(folder, units[0].quick)}
+        todo = [unit for unit in units if unit.key not in done]
+        commit = commit_of(Path(__file__).parents[2])
+        for count, line in enumerate(_lines(todo, device, workers), 1):
+            line["commit"] = commit
+            append(folder, line)
+            if on_line is not None:
+                on_line(line, len(units) - len(todo) + count, len(units))
     return len(todo)
 
 
@@ -83,18 +86,23 @@ def versions() -> dict[str, str]:
     }
 
 
-def commit_of(folder: Path) -> str | None:
-    """The commit of the checkout that runs; IFCA_COMMIT where there is only a copy of it."""
+def commit_of(package: Path) -> str | None:
+    """The commit of the checkout that runs, -dirty where its code is changed; None: it is no checkout.
+
+    IFCA_COMMIT says it where there is only a copy.
+    """
     if given := os.environ.get("IFCA_COMMIT"):
         return given
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top, "src", "ifca") != package.resolve():
+        return None  # installed, perhaps in a folder of another repository
+    changed = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    return f"{_git(package, 'rev-parse', '--short=12', 'HEAD')}{'-dirty' if changed else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
     try:
-        asked = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        asked = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return asked.stdout.strip()

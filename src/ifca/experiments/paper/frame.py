@@ -77,13 +77,16 @@ class Experiment:
         known = sorted({one for some in scale.algorithms.values() for one in some})
         _check("setting", settings, list(scale.algorithms))
         _check("algorithm", algorithms, known)
-        return [
+        found = [
             Unit(self.name, setting, algorithm, seed, quick)
             for seed in (range(scale.seeds) if seeds is None else seeds)
             for setting, some in scale.algorithms.items()
             for algorithm in some
             if (not settings or setting in settings) and (not algorithms or algorithm in algorithms)
         ]
+        if not found:
+            raise InvalidInput(f"{self.name}: {', '.join(algorithms)} is not run in {', '.join(settings)}")
+        return found
 
 
 def _check(what: str, given: tuple[str, ...], known: list[str]) -> None:

@@ -91,7 +91,7 @@ EXPERIMENTS = {
         "rounds; the last round counts.",
         about_quick=f"one client in {SHARE}, {QUICK_ROUNDS} rounds, one seed",
         paper=_paper(),
-        deviations=("D5", "D12", "D37"),
+        deviations=("D5", "D12", "D17", "D19", "D36", "D37"),
         data=lambda _setting: ("mnist",),
     )
 }

@@ -6,7 +6,10 @@ import time
 
 from ifca.experiments.paper.frame import Line
 
-SHOWN = ("test_accuracy", "test_accuracy_train_rule", "cluster_accuracy", "live_clusters", "success")
+SHOWN = (
+    *("test_accuracy", "test_accuracy_train_rule", "cluster_accuracy", "live_clusters", "success"),
+    *("floor", "identity_error"),
+)
 
 
 class Estimate:
@@ -15,14 +18,22 @@ class Estimate:
     def __init__(self, workers: int = 1) -> None:
         self._workers, self._began, self._run = workers, time.monotonic(), 0
 
-    def describe(self, line: Line, done: int, of: int) -> str:
-        """A finished unit in a few words."""
+    def left(self, done: int, of: int) -> str:
+        """To be asked once after each unit."""
         self._run += 1
-        left = (time.monotonic() - self._began) / self._run * (of - done)
+        return f"about {minutes((time.monotonic() - self._began) / self._run * (of - done))} left"
+
+    def describe(self, line: Line, done: int, of: int) -> str:
+        """A finished unit in a line, with the time left."""
+        return f"{done} of {of}: {self.unit(line)} ({line['seconds']:.1f} s; {self.left(done, of)})"
+
+    @staticmethod
+    def unit(line: Line) -> str:
+        """A finished unit in a few words."""
         found = [f"{name} {line[name]:.4g}" for name in SHOWN if isinstance(line.get(name), float | int)]
         words = ", ".join(["diverged"] if "diverged" in line else found)
         what = f"{line['setting']}, {line['algorithm']}, seed {line['seed']}"
-        return f"{done} of {of}: {what}: {words} ({line['seconds']:.1f} s; about {minutes(left)} left)"
+        return f"{what}: {words}" if words else what
 
 
 def minutes(seconds: float) -> str:

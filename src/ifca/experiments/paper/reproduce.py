@@ -8,6 +8,7 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.catalogue import source_of
+from ifca.data.places import VARIABLE, data_folders
 from ifca.experiments.paper.catalogue import experiment
 from ifca.experiments.paper.execute import OnLine, execute
 from ifca.experiments.paper.frame import Experiment, Unit
@@ -39,6 +40,8 @@ def reproduce(
     """Run the units that have no line yet; the summary of all lines, and a sentence for what was left out."""
     found, folder = experiment(name), folder_of(out, name, choice.quick)
     if not choice.run:
+        if not read_lines(folder, choice.quick):
+            raise InvalidInput(f"{folder}: nothing is run there yet")
         return write_summary(found, folder, choice.quick), []
     units = found.units(
         quick=choice.quick, seeds=choice.seeds, algorithms=choice.algorithms, settings=choice.settings
@@ -55,9 +58,14 @@ def reproduce(
 def without_data(found: Experiment, todo: list[Unit]) -> dict[str, str]:
     """Settings that cannot be run because their data is not here, with a sentence each."""
     return {
-        unit.setting: f"{found.name}: {unit.setting} needs {name}, which is not here: 'ifca data get {name}' "
-        "fetches it, or set IFCA_DATA to the folder that holds it"
+        unit.setting: f"{found.name}: {unit.setting} needs {_not_here(name)}"
         for unit in todo
         for name in found.data(unit.setting)
         if source_of(name).where(None) is None
     }
+
+
+def _not_here(name: str) -> str:
+    places = " nor in ".join(str(folder / name) for folder in data_folders())
+    how = source_of(name).by_hand or f"'ifca data get {name}' fetches it"
+    return f"{name}, which is not in {places}; {how}, or say where it is (--data-dir or {VARIABLE})"

@@ -37,10 +37,13 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
         "units": len(lines),
         "missing": sum(unit.key not in done for unit in asked),
         "diverged": sum("diverged" in line for line in lines),
+        "seconds": round(sum(line["seconds"] for line in lines), 2),
         "device": _all(lines, "device"),
         "versions": {
-            name: ", ".join(sorted({line["versions"][name] for line in lines}))
-            for name in (lines[0]["versions"] if lines else ())
+            name: ", ".join(
+                sorted({str(line["versions"][name]) for line in lines if name in line["versions"]})
+            )
+            for name in dict.fromkeys(name for line in lines for name in line["versions"])
         },
         "commit": _all(lines, "commit"),
         "command": f"ifca reproduce {experiment.name}{' --quick' if quick else ''}",
@@ -49,10 +52,11 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
 
 def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
     """A row for each setting, algorithm and metric, over its seeds; the paper's numbers are of full runs."""
-    single = [part for line in lines if "diverged" not in line for part in experiment.spread(line)]
+    parts = [experiment.spread(line) for line in lines if "diverged" not in line]
     groups: dict[tuple[str, str], list[Line]] = {}
-    for line in sorted(single, key=lambda line: int(line["seed"])):
-        groups.setdefault((line["setting"], line["algorithm"]), []).append(line)
+    for some in sorted(parts, key=lambda some: (-len(some), some[0]["seed"])):
+        for line in some:
+            groups.setdefault((line["setting"], line["algorithm"]), []).append(line)
     order = _order(experiment, list(groups))
     return [
         _row(
@@ -95,10 +99,14 @@ def is_percent(metric: str) -> bool:
 
 
 def _order(experiment: Experiment, found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """In the experiment's order; settings that its lines were spread into come as they come."""
+    """By setting, then algorithm, as the experiment has them; what lines were spread into as it comes."""
     scale = [*experiment.full.algorithms.items(), *experiment.quick.algorithms.items()]
-    known = [(setting, algorithm) for setting, some in scale for algorithm in some]
-    return sorted(found, key=lambda which: known.index(which) if which in known else len(known))
+    settings = list(dict.fromkeys(setting for setting, _ in scale))
+    if not {setting for setting, _ in found} <= set(settings):
+        settings = [setting for setting, _ in found]
+    algorithms = list(dict.fromkeys(algorithm for _, some in scale for algorithm in some))
+    algorithms += [algorithm for _, algorithm in found]
+    return sorted(found, key=lambda which: (settings.index(which[0]), algorithms.index(which[1])))
 
 
 def _all(lines: list[Line], name: str) -> str | None:

@@ -32,10 +32,12 @@ def distances_by_round(job: Job, star: Tensor, first: Tensor) -> list[float]:
     return found
 
 
-def near(star: Tensor, alpha: float, rng: torch.Generator) -> Tensor:
-    """Initial models at (1/2 - alpha) Delta from theta*, in random directions: the theorems' assumption."""
+def near(star: Tensor, alpha: float, rng: torch.Generator, condition: float = 1.0) -> Tensor:
+    """Initial models at (1/2 - alpha) sqrt(lambda/L) Delta from theta*, in random directions: as far as the
+    theorems allow. condition: lambda/L.
+    """
     direction = torch.randn(star.shape, generator=rng)
-    radius = (0.5 - alpha) * float(torch.pdist(star).min())
+    radius = (0.5 - alpha) * math.sqrt(condition) * float(torch.pdist(star).min())
     found: Tensor = star + radius * direction / direction.norm(dim=1, keepdim=True)
     return found
 
@@ -63,7 +65,7 @@ def exponent_row(
         "algorithm": "ifca-plain",
         "metric": "exponent",
         "mean": fitted.slope,
-        "std": (fitted.high - fitted.low) / 2,
+        "std": None,  # it is a fit to all seeds; the interval says how sure it is
         "interval": [fitted.low, fitted.high],
         "seeds": sorted({line["seed"] for line in lines}),
         "values": [fitted.slope],

@@ -53,7 +53,8 @@ def trained(base: Base, seed: int) -> Line:
     recipe = Recipe(algorithm="ifca-plain", k=base.k, rounds=ROUNDS, option="gradient", resample=True)
     recipe = replace(recipe, step_size=1 / SMOOTH, l2=L2, evaluate_every=0, seed=seed)
     job = Job(population(base, true, seed), recipe, lambda: linear(DIMENSION), loss=logistic_loss)
-    line = described(distances_by_round(job, star, near(star, ALPHA, generator(seed, "near"))))
+    first = near(star, ALPHA, generator(seed, "near"), condition=L2 / SMOOTH)
+    line = described(distances_by_round(job, star, first))
     return {**line, "contraction_bound": 1 - L2 / (8 * SMOOTH * base.k)}
 
 
@@ -113,7 +114,9 @@ EXPERIMENTS = {
         quick=Scale(dict.fromkeys(QUICK, ("ifca-plain",)), 4),
         run=run,
         metrics=("floor", "contraction", "contraction_bound"),
-        about=f"d = {DIMENSION}, l2 = {L2}, clusters' true parameters orthogonal and of norm {NORM:g}; "
+        about="Plain IFCA, which the theorem is about, from models (1/2 - alpha) sqrt(lambda/L) Delta from "
+        f"theta*, alpha = {ALPHA}; d = {DIMENSION}, l2 = {L2}, clusters' true parameters orthogonal and of "
+        f"norm {NORM:g}; "
         f"2T = {2 * ROUNDS} disjoint parts of n' samples. Where nothing else is said m = 80, n' = 80, "
         "p = 1/2. Distances are to the minimisers of the population risks, known by quadrature. "
         "The theorem bounds the factor of a round by 1 - p lambda/(8L).",

@@ -41,7 +41,7 @@ THEOREM = {
     "n'": (-0.5, ""),
     "p": (-1.0, "a bound; at most so fast"),
 }
-BOUND = "a bound on the errors for small values"
+BOUND = "of a bound on the errors"
 SIZES = (4, 8, 12, 16, 24, 32)  # n' of Lemma 1
 ALPHAS, RHOS = (0.1, 0.2, 0.3, 0.4), (0.25, 0.5, 1.0, 4.0)
 CLIENTS, DIMENSION = 4000, 10
@@ -160,7 +160,8 @@ EXPERIMENTS = {
         quick=Scale(dict.fromkeys(QUICK, ("ifca-plain",)), 4),
         run=run,
         metrics=("floor", "contraction", "identity_error"),
-        about=f"k models begin (1/2 - {ALPHA}) Delta from theta*; 2T = {2 * ROUNDS} disjoint parts of n' "
+        about="Plain IFCA, which the theorem is about. "
+        f"The k models begin (1/2 - {ALPHA}) Delta from theta*; 2T = {2 * ROUNDS} disjoint parts of n' "
         "samples of each client, gamma = 1/(4p). Where nothing else is said sigma = 0.1, d = 20, m = 40 (p "
         "varied: 80), n' = 40, p = 1/2. The floor is the mean distance of the last third of the rounds, the "
         "contraction the factor of a round while the distance is at least three times the floor. Wrong "
