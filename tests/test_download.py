@@ -141,6 +141,13 @@ def test_what_was_cut_off_is_kept(server: str, tmp_path: Path) -> None:
     assert not (tmp_path / "file.bin").exists()
 
 
+def test_a_disk_that_cannot_be_written_is_no_matter_of_mirrors(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"\.file\.bin\.part: cannot be written \(No such file") as reason:
+        fetch(tmp_path / "none", f"{server}/good", f"{server}/plain")
+    assert not isinstance(reason.value, Unreachable)
+    assert [path for path, _ in Server.asked] == ["/good"]
+
+
 def test_altered_files_are_never_put_in_place(server: str, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"file\.bin: no mirror gave it .*altered.*; try again"):
         fetch(tmp_path, f"{server}/altered")
