@@ -40,7 +40,8 @@ def _rounds(axes: Axes, lines: list[Line]) -> None:
     axes.set(xlabel="round", ylabel=f"distance to {symbol('theta*')}", title="Contraction, every seed")
     axes.set_yscale("log")
     readable(axes.yaxis)
-    axes.legend()
+    if some:  # of an experiment that is partly run there may be none yet
+        axes.legend()
 
 
 def _floors(axes: Axes, rows: list[Row]) -> None:
@@ -66,6 +67,8 @@ def _floors(axes: Axes, rows: list[Row]) -> None:
     readable(axes.yaxis)
     axes.set_xticks(sorted(ticks), [f"{tick:g}" for tick in sorted(ticks)])
     axes.xaxis.set_minor_locator(NullLocator())
+    if not floors:
+        return
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
     axes.legend(loc="upper center", ncols=3, title="fitted exponents", columnspacing=1, handlelength=1)
