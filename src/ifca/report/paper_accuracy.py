@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ifca.report.paper_style import WIDTH, Line, Row, ink, mark, stroke, symbols
 from ifca.report.paper_tables import NAMES, name_of
 
+RULES = {"": "", "_train_rule": ", train rule"}
 WHAT = {"m": "$m$ clients with $n$ samples each", "k": "number of clusters"}
 
 
@@ -24,8 +25,9 @@ def accuracy_figure(rows: list[Row], lines: list[Line], metric: str = "test_accu
     else:
         figure = Figure(figsize=(WIDTH, 3.2), layout="constrained")
         above, below = figure.subplots(1, 2)
-    _by_setting(above, mine, ", train rule" if "train_rule" in metric else "")
-    _by_round(below, lines)
+    rule = "_train_rule" if metric.endswith("_train_rule") else ""
+    _by_setting(above, mine, RULES[rule])
+    _by_round(below, lines, f"accuracy_by_round{rule}", RULES[rule])
     return figure
 
 
@@ -71,9 +73,9 @@ def _points(axes: Axes, x: NDArray[np.float64], rows: list[Row], aside: float) -
     axes.errorbar(x, mean, std, fmt=mark(algorithm), color=colour, label=name_of(algorithm), zorder=3)
 
 
-def _by_round(axes: Axes, lines: list[Line]) -> None:
+def _by_round(axes: Axes, lines: list[Line], curve: str, rule: str) -> None:
     """Every seed's curve in the setting that has the most algorithms, the last of them; global beside it."""
-    traced = [line for line in lines if line.get("accuracy_by_round")]
+    traced = [line for line in lines if line.get(curve)]
     count = {
         s: len({x["algorithm"] for x in traced if x["setting"] == s}) for s in (x["setting"] for x in traced)
     }
@@ -91,7 +93,7 @@ def _by_round(axes: Axes, lines: list[Line]) -> None:
         algorithm = line["algorithm"]
         label = None if algorithm in named else name_of(algorithm)
         named.add(algorithm)
-        x, y = np.array(line["accuracy_by_round"]).T
+        x, y = np.array(line[curve]).T
         axes.plot(x, 100 * y, label=label, **stroke(algorithm))
-    axes.set(xlabel="round", ylabel="test accuracy (%), paper's rule", title=f"{title}, every seed")
+    axes.set(xlabel="round", ylabel=f"test accuracy (%){rule}", title=f"{title}, every seed")
     axes.legend(loc="lower right")

@@ -59,14 +59,17 @@ def clusters(fitted: Fitted) -> Line:
 
 
 def curves(history: list[Record]) -> dict[str, Any]:
-    """By round: test accuracy where it was tested, share of participants in the right cluster."""
-    tested = [
-        [record["round"] + 1, round(record["test_accuracy"], 5)]
-        for record in history
-        if record.get("test_accuracy") is not None
-    ]
+    """By round: test accuracy by both rules where tested, share of participants in the right cluster."""
+    found: dict[str, Any] = {}
+    for rule in RULES:
+        tested = [
+            [record["round"] + 1, round(record[rule], 5)]
+            for record in history
+            if record.get(rule) is not None
+        ]
+        if tested:
+            found[rule.replace("test_accuracy", "accuracy_by_round")] = tested
     right = [round(record["cluster_accuracy"], 4) for record in history if "cluster_accuracy" in record]
-    found: dict[str, Any] = {"accuracy_by_round": tested} if tested else {}
     return found | ({"cluster_accuracy_by_round": _shortened(right)} if len(set(right)) > 1 else {})
 
 
