@@ -44,13 +44,12 @@ def sweep(
     theta = theta.clone()
     identity = torch.zeros(runs, m, dtype=torch.long, device=x.device)
     way = theta.new_zeros(runs)  # that the models have moved so far
-    until = theta.new_zeros(runs, m)  # this way a client need not be asked
+    until = theta.new_zeros(runs, m)  # the way up to which a client need not be asked
     for _ in range(rounds):
         theta[~(theta.norm(dim=-1) < DIVERGED).all(-1)] = torch.nan
         going = theta.isfinite().flatten(1).all(1)
-        leader = _leaders(
-            identity, group, k
-        )  # of the round before: who is not with it now is among the wanted
+        # Leaders are those of the round before: whoever is not with them after this one is among the wanted.
+        leader = _leaders(identity, group, k)
         wanted = (until <= way[:, None]) | (identity != leader[:, group])
         wanted &= going[:, None]
         slope = torch.zeros_like(theta)
@@ -65,8 +64,9 @@ def sweep(
             until[at] = way[some][:, None] + _slack(losses, norm[who])
             slope[some] = _corrections(mine, residual, identity[at], leader[some][:, group[who]])
         sums.add_slopes(slope, theta, leader, going.nonzero()[:, 0])
-        theta -= scale * slope
-        way += (scale * slope).norm(dim=-1).amax(-1)
+        change = scale * slope
+        theta -= change
+        way += change.norm(dim=-1).amax(-1)
     return theta, identity
 
 
@@ -91,9 +91,8 @@ def _slack(losses: Tensor, norm: Tensor) -> Tensor:
     if losses.shape[1] == 1:
         return torch.full_like(losses[:, 0], torch.inf)
     best = losses.topk(2, dim=1, largest=False).values.sqrt()
-    return (
-        0.49 * (best[:, 1] - best[:, 0]) / norm
-    )  # both models may move, so half; a little less for rounding
+    # Both models may move, so half of it; a little less for rounding.
+    return 0.49 * (best[:, 1] - best[:, 0]) / norm
 
 
 def _leaders(identity: Tensor, group: Tensor, k: int) -> Tensor:
