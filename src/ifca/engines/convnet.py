@@ -72,29 +72,28 @@ class ConvNet:
             a = z.relu().to(self.type)
         return z, kept
 
-    def backward(self, theta: Params, at: Tensor, g: Tensor, kept: list[Kept]) -> Params:
-        """Gradients by all parameters; g: by the outputs."""
-        slopes, convs = {}, self.chain.convs
+    def descend(self, theta: Params, at: Tensor, g: Tensor, kept: list[Kept]) -> None:
+        """Take all gradients from theta, in place; g: the gradient by the outputs, times the step."""
+        convs = self.chain.convs
         for i, (name, bias_name) in reversed(list(enumerate(self.chain.dense))):
             layer = kept[len(convs) + i]
-            low = g.to(self.type)
-            slopes[name], slopes[bias_name] = product(low.transpose(1, 2), layer.inputs), g.sum(1)
-            g = product(low, layer.weight)
+            low, bias = g.to(self.type), g.sum(1)
+            g = product(low, layer.weight)  # which may be theta's own: asked before it moves
             g = torch.where(layer.inputs > 0, g, 0) if i else g
+            subtract_product(theta[name], low.transpose(1, 2), layer.inputs)
+            theta[bias_name].sub_(bias)
         high, wide = layer.sides[0]
         g = self._laid(g.view(*g.shape[:2], -1, high, wide).permute(0, 1, 3, 4, 2))
         for i, conv in reversed(list(enumerate(convs))):
             g = self._back_between(conv, kept[i], g)
             if i == 0:
-                slope, slopes[conv.bias] = self._first_slope(kept[0].inputs, at, g)
+                slope, bias = self._first_slope(kept[0].inputs, at, g)
             else:
-                slope, slopes[conv.bias] = conv_kernels.conv_slopes(
-                    kept[i].inputs, g, conv.size, self.precision
-                )
+                slope, bias = conv_kernels.conv_slopes(kept[i].inputs, g, conv.size, self.precision)
                 turned = self._laid(theta[conv.weight].flip(3, 4).permute(0, 3, 4, 2, 1))
                 g = conv_kernels.conv(g, turned, None, self.precision)
-            slopes[conv.weight] = slope.permute(0, 4, 3, 1, 2)  # from [c, ks, ks, ci, co]
-        return slopes
+            theta[conv.weight].sub_(slope.permute(0, 4, 3, 1, 2))  # from [c, ks, ks, ci, co]
+            theta[conv.bias].sub_(bias)
 
     def _between(
         self, conv: Conv, a: Tensor
@@ -146,3 +145,11 @@ def available() -> bool:
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with a float32 result."""
     return torch.bmm(a, b) if a.dtype == torch.float32 else torch.bmm(a, b, out_dtype=torch.float32)
+
+
+def subtract_product(c: Tensor, a: Tensor, b: Tensor) -> None:
+    """Take a b from c in place: large layers are read and written once, no gradient lies between."""
+    if a.dtype == c.dtype:
+        c.baddbmm_(a, b, alpha=-1)
+    else:
+        c.sub_(product(a, b))

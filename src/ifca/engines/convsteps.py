@@ -58,13 +58,11 @@ class ConvSteps:
         right = one_hot(y, logits.shape[-1])
         share = gamma * weight / weight.sum(1, keepdim=True).clamp(min=1)  # so gradients are steps
         g = (logits.softmax(-1) - right) * share[..., None]
-        moves = self.net.backward(theta, at, g, kept)
-        if self.task.penalty is not None:
-            size = gamma * (weight.sum(1) > 0)
-            for name, slope in vmap(grad(self.task.penalty))(theta).items():
-                moves[name] = moves[name] + size.view(-1, *[1] * (slope.dim() - 1)) * slope
-        for name, move in moves.items():
-            theta[name].sub_(move)
+        pulls = {} if self.task.penalty is None else vmap(grad(self.task.penalty))(theta)
+        self.net.descend(theta, at, g, kept)
+        size = gamma * (weight.sum(1) > 0)
+        for name, pull in pulls.items():
+            theta[name].sub_(size.view(-1, *[1] * (pull.dim() - 1)) * pull)
         return theta
 
     def estimate(
@@ -77,8 +75,13 @@ class ConvSteps:
         at, weight = _samples(data, rows)
         share = weight / weight.sum(1, keepdim=True).clamp(min=1)
         if own is None:
-            each = self._losses(theta, data, at.flatten().expand(model_count(theta), -1))
-            losses = (each.view(-1, *at.shape) * share).sum(2).t()
+            k, there = (
+                model_count(theta),
+                weight > 0,
+            )  # clients of unlike size: half of the rows may be padding
+            each = weight.new_zeros(k, *weight.shape)
+            each[:, there] = self._losses(theta, data, at[there].expand(k, -1))
+            losses = (each * share).sum(2).t()
             return core.identity(losses), losses
         loss = (self._losses(select(theta, own), data, at) * share).sum(1, keepdim=True)
         return own, torch.where(core.one_hot(own, model_count(theta)), loss, torch.nan)
