@@ -57,9 +57,12 @@ def test_a_sketch_keeps_distances() -> None:
     flat = torch.cat([value.flatten(1) for value in updates.values()], dim=1)
     got = torch.pdist(sketch.of(updates)) / 2000**0.5
     assert float((got / torch.pdist(flat) - 1).abs().max()) < 0.2
-    signal, x = torch.randn(3, 4, 8, generator=rng), torch.randn(3, 4, 10, generator=rng)
-    formed = torch.einsum("cna,cnb->cab", signal, x)
-    torch.testing.assert_close(sketch.outer("w", signal, x), sketch.part("w", formed), rtol=1e-4, atol=1e-4)
+    for n in (4, 40):  # not formed, and formed
+        signal, x = torch.randn(3, n, 8, generator=rng), torch.randn(3, n, 10, generator=rng)
+        formed = torch.einsum("cna,cnb->cab", signal, x)
+        torch.testing.assert_close(
+            sketch.outer("w", signal, x), sketch.part("w", formed), rtol=1e-4, atol=1e-4
+        )
 
 
 def watched(identity: list[int], losses: list[list[float]], t: int = 9, **watch: Any) -> ClusterState:

@@ -40,7 +40,10 @@ class Sketch:
         return ((value.flatten(2) @ self.right[name]) * self.left[name]).sum(1)
 
     def outer(self, name: str, signal: Tensor, x: Tensor) -> Tensor:
-        """What the matrix S'X adds, without forming it. signal: [c, n, a]; x: [c, n, b] -> [c, q]."""
+        """What S'X adds; formed only where a is small. signal: [c, n, a]; x: [c, n, b] -> [c, q]."""
+        n, a = signal.shape[1:]
+        if a * (n + self.width) < n * self.width:
+            return self.part(name, signal.transpose(1, 2) @ x)
         return ((signal @ self.left[name]) * (x @ self.right[name])).sum(1)
 
 

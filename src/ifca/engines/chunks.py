@@ -33,7 +33,9 @@ def load(clients: Clients, who: NDArray[np.int64], like: Tensor, scratch: Scratc
     """The data of some clients in the precision and on the device of like; valid until the next load."""
     x, y, present = clients.side_by_side(who)
     shape = (*present.shape, int(x[0, 0].numel()))
-    floats = scratch.take("x", shape, like).copy_(x.reshape(shape))
+    floats = x.reshape(shape)
+    if (x.dtype, x.device) != (like.dtype, like.device):
+        floats = scratch.take("x", shape, like).copy_(floats)
     weight = present.to(like)
     y = y.to(like) if y.is_floating_point() else y.to(like.device)
     return Chunk(floats, y, weight / weight.sum(1, keepdim=True), 1 / 255 if x.dtype == torch.uint8 else 1.0)

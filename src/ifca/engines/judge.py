@@ -23,7 +23,7 @@ class Judge:
         """The first layers of several models as one: [d, k h], [k h], k."""
         weight = theta[self.first.weight]
         bias = None if self.first.bias is None else theta[self.first.bias].reshape(-1)
-        return weight.flatten(0, 1).t().contiguous(), bias, len(weight)
+        return weight.flatten(0, 1).t(), bias, len(weight)  # a view: as a copy, few columns are slow
 
     def products(self, wide: Wide, data: Chunk) -> Tensor:
         """Z = X W' + b of several models in one product: [b, n, k, h]."""
