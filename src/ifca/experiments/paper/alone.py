@@ -43,10 +43,11 @@ def tested_on_all(job: Job, size: int) -> Tensor:
 
 
 def tested_on_own(job: Job, size: int) -> tuple[float, float]:
-    """Right predictions of all clients' own models on their own test data, and how many samples that are."""
-    right = total = 0.0
-    for _, fitted in fitted_parts(job, size):
+    """All clients' own models: accuracy on their own test data, and mean training loss."""
+    right = total = loss = 0.0
+    for who, fitted in fitted_parts(job, size):
+        loss += fitted.train_loss * len(who)
         if fitted.test is not None:
             right += float(fitted.test.correct(fitted.test.train_rule).sum())
             total += float(fitted.test.sizes.sum())
-    return right, total
+    return right / total, loss / len(job.federation.train)
