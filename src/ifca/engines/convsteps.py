@@ -75,10 +75,7 @@ class ConvSteps:
         at, weight = _samples(data, rows)
         share = weight / weight.sum(1, keepdim=True).clamp(min=1)
         if own is None:
-            k, there = (
-                model_count(theta),
-                weight > 0,
-            )  # clients of unlike size: half of the rows may be padding
+            k, there = model_count(theta), weight > 0  # the rest is padding, of small clients most rows
             each = weight.new_zeros(k, *weight.shape)
             each[:, there] = self._losses(theta, data, at[there].expand(k, -1))
             losses = (each * share).sum(2).t()
