@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.client import cluster_losses
+from ifca.core.identity import one_hot
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import make_plan
 from ifca.core.sketch import make_sketch
@@ -149,6 +151,35 @@ def test_a_step_by_hand_with_augmentation_and_regulariser() -> None:
     for name, value in theta.items():
         error = (got[name] - want[name]).norm() / (want[name] - value).norm()
         assert float(error) < 5e-3, name
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_judging_clients_of_unlike_size_by_hand(known: bool) -> None:
+    pytest.importorskip("triton")
+    rng, sizes, k = np.random.default_rng(1), (3, 40, 17), 3
+    x = [rng.integers(0, 256, (n, 28, 28), dtype=np.uint8) for n in sizes]
+    federation = Federation.from_arrays(x, [rng.integers(0, 62, n) for n in sizes], classes=62)
+    job = Job(federation, Recipe(k=k), femnist_cnn, device=CUDA)
+    draws = [job.draw(torch.Generator().manual_seed(seed)) for seed in range(k)]
+    theta = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+    exact, double = replace(job, precision="float64").task, {name: v.double() for name, v in theta.items()}
+    one = [federation.train.one(i, torch.device("cpu"), torch.float64) for i in range(len(sizes))]
+    want = torch.stack([cluster_losses(exact, double, data) for data in one])  # [c, k]
+    own = torch.tensor([2, 0, 1]) if known else None
+    data = federation.train.padded(np.arange(len(sizes)), CUDA, torch.float32)
+    with products("float32"):
+        by_hand = conv_steps(job.task, data.x)
+        assert by_hand is not None
+        found, losses = by_hand.estimate(
+            {name: v.to(CUDA) for name, v in theta.items()},
+            by_hand.prepare(data),
+            None,
+            None if own is None else own.to(CUDA),
+        )
+    judged = torch.ones_like(want, dtype=torch.bool) if own is None else one_hot(own, k)
+    assert torch.equal(found.cpu(), want.argmin(1) if own is None else own)
+    assert torch.allclose(losses.cpu().double()[judged], want[judged], rtol=1e-5)
+    assert bool(losses.cpu()[~judged].isnan().all())
 
 
 @pytest.mark.parametrize("weighted", [False, True])
