@@ -209,6 +209,39 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     assert sorted(keys) == sorted(unit.key for unit in units)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize(("whom", "code"), [("worker", 2), ("command", 130)])
+def test_a_worker_that_is_killed_and_a_command_that_is_interrupted(
+    tmp_path: Path, whom: str, code: int
+) -> None:
+    """Both end at once, with one sentence; nobody waits for the others, and no process stays behind."""
+    command = [sys.executable, "-m", "ifca.experiments.paper", "communication", str(tmp_path), "--quick"]
+    command += ["--device", "cpu", "--workers", "2"]
+    running = subprocess.Popen(command, env=_one_thread(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdout.readline().startswith(b"communication: 1 of ")
+    workers = _children(running.pid, "spawn_main")
+    assert len(workers) == 2
+    if whom == "worker":
+        os.kill(workers[0], signal.SIGKILL)
+    else:
+        running.send_signal(signal.SIGINT)
+    try:
+        _, said = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == code
+    assert said.decode().count("error: ") == 1
+    assert "the same command goes on after the last finished unit" in said.decode()
+    assert "Traceback" not in said.decode()
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+def _children(parent: int, what: str) -> list[int]:
+    found = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    return [pid for pid in found if what in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
 def test_units_need_no_library_of_configs_and_reports() -> None:
     """As on a GPU machine that has little else: every module of the units is imported without the rest."""
     code = """

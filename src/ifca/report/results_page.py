@@ -140,9 +140,9 @@ def _experiment(
     if summary is None:
         return [*parts, "**Not run yet.**\n"]
     if summary["missing"]:
-        parts.append(f"{summary['missing']} units of this experiment are **not run yet**.\n")
+        parts.append(f"Units of this experiment that are **not run yet**: {summary['missing']}.\n")
     if summary["diverged"]:
-        parts.append(f"{summary['diverged']} units diverged and are not in the means.\n")
+        parts.append(f"Units that diverged and are not in the means: {summary['diverged']}.\n")
     parts.append(markdown(summary["rows"]))
     if (results / name / f"{name}.png").is_file():
         parts.append(f"![{experiment.title}](../results/{name}/{name}.png)\n")

@@ -7,13 +7,15 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing import get_context
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.data.files import working_in
 from ifca.engines.job import choose_device
 from ifca.experiments.paper.catalogue import experiment
@@ -50,8 +52,21 @@ def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
     if workers == 1 or len(todo) < 2:
         yield from (run_unit((unit, device)) for unit in todo)
         return
-    with get_context("spawn").Pool(min(workers, len(todo)), torch.set_num_threads, (1,)) as pool:
-        yield from pool.imap_unordered(run_unit, [(unit, device) for unit in todo])
+    others, spawn = set(active_children()), get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(todo)), spawn, torch.set_num_threads, (1,)) as pool:
+        try:
+            work = [pool.submit(run_unit, (unit, device)) for unit in todo]
+            yield from (done.result() for done in as_completed(work))
+        except BrokenProcessPool:
+            message = "a worker process was killed, perhaps because memory ran out; the same command goes on"
+            raise IFCAError(
+                f"{message} after the last finished unit, with fewer --workers if need be"
+            ) from None
+        except BaseException:  # an interrupt: nobody waits for what is half done
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in set(active_children()) - others:
+                child.terminate()
+            raise
 
 
 def run_unit(given: tuple[Unit, str]) -> Line:
