@@ -75,6 +75,8 @@ def on_ray(
             work(cast(Grid, _Until(over, grid)))
         except BaseException as reason:
             failure.append(reason)
+            if over.is_set():
+                raise SystemExit from None  # of a thread: of all others Python prints a traceback
             raise
 
     init: dict[str, Any] = {"address": ray_address} if ray_address else {"num_cpus": os.cpu_count()}
