@@ -189,6 +189,22 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     assert errors == "error: interrupted; 'ifca resume' goes on from the last checkpoint\n"
 
 
+def test_ctrl_c_does_not_wait_for_a_thread_that_never_ends() -> None:
+    """As Flower's may, once Ray is gone."""
+    code = """
+import threading
+from ifca import cli
+def interrupted(**_options):
+    threading.Thread(target=threading.Event().wait).start()
+    raise KeyboardInterrupt
+cli.app = interrupted
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr == "error: interrupted; 'ifca resume' goes on from the last checkpoint\n"
+
+
 @pytest.mark.parametrize(
     ("code", "complaint"),
     [
