@@ -24,7 +24,7 @@ from ifca.experiments.paper.frame import Line
 from ifca.experiments.paper.lines import RUNS, append, key, read_lines
 from ifca.experiments.paper.panels import panels
 from ifca.experiments.paper.reproduce import Choice, reproduce
-from ifca.experiments.paper.summary import summary
+from ifca.experiments.paper.summary import finished, summary
 from ifca.report.paper_figures import write_figure
 from ifca.report.paper_tables import markdown
 from ifca.report.results_page import results_page, sections, write_results_page
@@ -210,7 +210,7 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(("whom", "code"), [("worker", 2), ("command", 130)])
+@pytest.mark.parametrize(("whom", "code"), [("worker", 2), ("command", 130), ("command for good", -9)])
 def test_a_worker_that_is_killed_and_a_command_that_is_interrupted(
     tmp_path: Path, whom: str, code: int
 ) -> None:
@@ -225,21 +225,44 @@ def test_a_worker_that_is_killed_and_a_command_that_is_interrupted(
     if whom == "worker":
         os.kill(workers[0], signal.SIGKILL)
     else:
-        running.send_signal(signal.SIGINT)
+        running.send_signal(signal.SIGINT if whom == "command" else signal.SIGKILL)
     try:
         _, said = running.communicate(timeout=60)
     finally:
         running.kill()
     assert running.returncode == code
-    assert said.decode().count("error: ") == 1
-    assert "the same command goes on after the last finished unit" in said.decode()
+    if whom != "command for good":
+        assert said.decode().count("error: ") == 1
+        assert "the same command goes on after the last finished unit" in said.decode()
     assert "Traceback" not in said.decode()
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    until = time.monotonic() + 20
+    while any(map(_lives, workers)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not any(map(_lives, workers))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _children(parent: int, what: str) -> list[int]:
     found = [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     return [pid for pid in found if what in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def test_lines_are_read_in_the_order_of_the_units(tmp_path: Path) -> None:
+    found, units = experiment("theory-linear"), experiment("theory-linear").units(quick=True, seeds=range(2))
+    some = {"quick": True, "seconds": 1.0, "versions": {}}
+    for unit in reversed(units):
+        line = {"setting": unit.setting, "algorithm": unit.algorithm, "seed": unit.seed}
+        append(tmp_path, {**line, **some})
+    assert [key(line) for line in finished(found, tmp_path, quick=True)] == [unit.key for unit in units]
+    append(tmp_path, {"setting": "foo", "algorithm": "ifca", "seed": 0, **some})
+    with pytest.raises(InvalidInput, match=r"runs.jsonl: line \d+ \(foo, ifca\) is no unit of theory-linear"):
+        finished(found, tmp_path, quick=True)
 
 
 def test_units_need_no_library_of_configs_and_reports() -> None:

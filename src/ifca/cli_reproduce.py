@@ -22,10 +22,9 @@ from ifca.experiments.paper.catalogue import MODULES, experiment
 from ifca.experiments.paper.choice import chosen_names, chosen_seeds
 from ifca.experiments.paper.execute import OnLine
 from ifca.experiments.paper.frame import Line
-from ifca.experiments.paper.lines import read_lines
 from ifca.experiments.paper.progress import Estimate
 from ifca.experiments.paper.reproduce import Choice, folder_of, reproduce
-from ifca.experiments.paper.summary import SUMMARY
+from ifca.experiments.paper.summary import SUMMARY, finished
 from ifca.report.paper_figures import write_figure
 from ifca.report.paper_tables import markdown
 from ifca.report.results_page import write_results_page
@@ -87,10 +86,12 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
             typer.echo("error: interrupted; the same command goes on after the last finished unit", err=True)
             sys.exit(130)
     table = markdown(summary["rows"])
+    if summary["diverged"]:
+        table += f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
     how = found.about + (f" Quick: {found.about_quick}." if choice.quick else "")
     write_atomically(folder / TABLE, f"# {found.title}\n\n{how}\n\n{table}".encode())
     files = write_figure(
-        folder, summary, [x for x in read_lines(folder, choice.quick) if "diverged" not in x]
+        folder, summary, [x for x in finished(found, folder, choice.quick) if "diverged" not in x]
     )
     typer.echo(f"\n{found.title}\n\n{table}")
     if summary["missing"]:

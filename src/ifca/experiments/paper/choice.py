@@ -10,7 +10,7 @@ def chosen_seeds(text: str | None) -> range | None:
     if text is None:
         return None
     first, _, end = text.partition(":")
-    if not (first.isdigit() and end.isdigit() and int(first) < int(end)):
+    if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise InvalidInput(f"seeds must be first:end with first < end, such as 0:5, got {text}")
     return range(int(first), int(end))
 

@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
         yield from (run_unit((unit, device)) for unit in todo)
         return
     others, spawn = set(active_children()), get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(todo)), spawn, torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(min(workers, len(todo)), spawn, _begin) as pool:
         try:
             work = [pool.submit(run_unit, (unit, device)) for unit in todo]
             yield from (done.result() for done in as_completed(work))
@@ -67,6 +68,19 @@ def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
             for child in set(active_children()) - others:
                 child.terminate()
             raise
+
+
+def _begin() -> None:
+    """A worker's beginning: one thread, and an end when the command is killed."""
+    torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def run_unit(given: tuple[Unit, str]) -> Line:

@@ -12,8 +12,8 @@ from ifca.data.places import VARIABLE, data_folders
 from ifca.experiments.paper.catalogue import experiment
 from ifca.experiments.paper.execute import OnLine, execute
 from ifca.experiments.paper.frame import Experiment, Unit
-from ifca.experiments.paper.lines import key, read_lines
-from ifca.experiments.paper.summary import write_summary
+from ifca.experiments.paper.lines import key
+from ifca.experiments.paper.summary import finished, write_summary
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ def reproduce(
     """Run the units that have no line yet; the summary of all lines, and a sentence for what was left out."""
     found, folder = experiment(name), folder_of(out, name, choice.quick)
     if not choice.run:
-        if not read_lines(folder, choice.quick):
+        if not finished(found, folder, choice.quick):
             raise InvalidInput(f"{folder}: nothing is run there yet")
         return write_summary(found, folder, choice.quick), []
     units = found.units(
         quick=choice.quick, seeds=choice.seeds, algorithms=choice.algorithms, settings=choice.settings
     )
-    done = {key(line) for line in read_lines(folder, choice.quick)}
+    done = {key(line) for line in finished(found, folder, choice.quick)}
     left_out = without_data(found, [unit for unit in units if unit.key not in done])
     units = [unit for unit in units if unit.key in done or unit.setting not in left_out]
     if left_out and not units:

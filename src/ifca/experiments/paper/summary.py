@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.experiments.paper.frame import Experiment, Line, Paper
-from ifca.experiments.paper.lines import read_lines
+from ifca.experiments.paper.lines import RUNS, key, read_lines
 from ifca.experiments.paper.statistics import mean_std, wilson
 
 SUMMARY = "summary.json"
@@ -18,11 +19,23 @@ Row = dict[str, Any]
 
 def write_summary(experiment: Experiment, folder: Path, quick: bool) -> dict[str, Any]:
     """summary.json of a folder, from its lines."""
-    found = summary(experiment, read_lines(folder, quick), quick)
+    found = summary(experiment, finished(experiment, folder, quick), quick)
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1, allow_nan=False)
     write_atomically(folder / SUMMARY, (text + "\n").encode())
     return found
+
+
+def finished(experiment: Experiment, folder: Path, quick: bool) -> list[Line]:
+    """The lines of a folder in the order of the units, in whatever order they were run."""
+    units = experiment.units(quick=quick, seeds=range(1))
+    order = {(unit.setting, unit.algorithm): place for place, unit in enumerate(units)}
+    lines = read_lines(folder, quick)
+    for number, line in enumerate(lines, 1):
+        if key(line)[:2] not in order:
+            what = f"line {number} ({line['setting']}, {line['algorithm']}) is no unit of {experiment.name}"
+            raise InvalidInput(f"{folder / RUNS}: {what}; remove it or choose another --out")
+    return sorted(lines, key=lambda line: (line["seed"], order[key(line)[:2]]))
 
 
 def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str, Any]:
