@@ -22,7 +22,7 @@ from ifca.cli_reproduce import reproduce_command
 from ifca.cli_see import report_command, watch_command
 from ifca.cli_use import assign_command, export_command, predict_command
 from ifca.core.callbacks import Several
-from ifca.core.errors import IFCAError
+from ifca.core.errors import IFCAError, Interrupted
 from ifca.engines import choose_device
 from ifca.experiments.bench import JOBS, bench
 from ifca.experiments.config import Config, read_config, with_model
@@ -32,8 +32,6 @@ from ifca.experiments.run import run as run_config
 from ifca.experiments.track import trackers
 from ifca.report.show import watched
 from ifca.report.tables import bench_table
-
-INTERRUPTED = 130  # the exit code after ctrl-C
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
@@ -137,7 +135,7 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 def main() -> None:
     """Entry point: errors meant for the user end as one sentence."""
     try:
-        if app(standalone_mode=False) == INTERRUPTED:  # typer's answer to ctrl-C
+        if app(standalone_mode=False) == Interrupted.code:  # typer's answer to ctrl-C
             raise KeyboardInterrupt
     except (typer.Exit, SystemExit) as done:
         sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
@@ -146,7 +144,7 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}; nothing that was saved is lost", 1)
     except KeyboardInterrupt:
-        _fail("interrupted; 'ifca resume' goes on from the last checkpoint", INTERRUPTED)
+        _fail("interrupted; 'ifca resume' goes on from the last checkpoint", Interrupted.code)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument
             _fail(str(error.format_message()), 2)
@@ -157,7 +155,7 @@ def _fail(message: str, code: int) -> None:
     if message:
         typer.echo("error: " + " ".join(message.split()), err=True)
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
-    if code == INTERRUPTED and not all(thread.daemon for thread in others):
+    if code == Interrupted.code and not all(thread.daemon for thread in others):
         sys.stdout.flush()
         os._exit(code)  # a thread of Flower's may wait for Ray for ever, and Python for that thread
     sys.exit(code)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from ifca.core.errors import Interrupted
 from ifca.experiments.choose_k import choose_k, parse_range
 from ifca.experiments.config import read_config, with_model
 from ifca.experiments.directory import next_directory
@@ -42,8 +42,7 @@ def choose_k_command(
         with watching(console, plain=quiet or not console.is_terminal) as progress:
             found = choose_k(job, parse_range(ks), seeds, folder, progress)
     except KeyboardInterrupt:
-        typer.echo(f"error: interrupted; the same command with --out {folder} goes on", err=True)
-        sys.exit(130)
+        raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
     figure = write_choice_figure(folder, found)
     if as_json:
         typer.echo(json.dumps(found, indent=2))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ifca.core.callbacks import Several
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Interrupted, InvalidInput
 from ifca.experiments.config import read_config
 from ifca.experiments.directory import next_directory
 from ifca.experiments.track import trackers
@@ -49,7 +49,6 @@ def simulate(
     track: Track = None,
 ) -> None:
     """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
-    from ifca.experiments.federation.processes import Interrupted
     from ifca.experiments.federation.simulate import simulate as simulate_config
 
     chosen = read_config(config, settings)
@@ -100,7 +99,6 @@ def server(
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
     from ifca.experiments.federation.door import Door
-    from ifca.experiments.federation.processes import Interrupted
     from ifca.experiments.federation.server import federate, new, resumed
 
     if insecure == (tls_dir is not None):

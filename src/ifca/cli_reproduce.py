@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column
 
 from ifca.cli_data import DataDir
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Interrupted, InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.places import VARIABLE
 from ifca.experiments.paper.catalogue import MODULES, experiment
@@ -26,7 +26,7 @@ from ifca.experiments.paper.progress import Estimate
 from ifca.experiments.paper.reproduce import Choice, folder_of, reproduce
 from ifca.experiments.paper.summary import SUMMARY, finished
 from ifca.report.paper_figures import write_figure
-from ifca.report.paper_tables import markdown
+from ifca.report.paper_tables import table_of
 from ifca.report.results_page import write_results_page
 
 TABLE = "table.md"
@@ -83,11 +83,8 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
         try:
             summary, left_out = reproduce(name, out, choice, on_line)
         except KeyboardInterrupt:
-            typer.echo("error: interrupted; the same command goes on after the last finished unit", err=True)
-            sys.exit(130)
-    table = markdown(summary["rows"])
-    if summary["diverged"]:
-        table += f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
+            raise Interrupted("interrupted; the same command goes on after the last finished unit") from None
+    table = table_of(summary)
     how = found.about + (f" Quick: {found.about_quick}." if choice.quick else "")
     write_atomically(folder / TABLE, f"# {found.title}\n\n{how}\n\n{table}".encode())
     files = write_figure(

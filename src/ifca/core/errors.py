@@ -15,3 +15,9 @@ class Diverged(IFCAError):
     """A loss or a model became NaN or infinite."""
 
     code = 1
+
+
+class Interrupted(IFCAError):
+    """The user's ctrl-C, after everything was ended; how to go on."""
+
+    code = 130

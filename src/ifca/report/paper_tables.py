@@ -35,6 +35,12 @@ NAMES = {
 MEGABYTES = ("bytes_to_80", "bytes_to_90")
 
 
+def table_of(summary: dict[str, Any]) -> str:
+    """The rows of a summary, and how many units are not in them."""
+    lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
+    return markdown(summary["rows"]) + (lost if summary["diverged"] else "")
+
+
 def markdown(rows: list[Row]) -> str:
     """Settings x algorithms down, metrics across; derived rows (exponents) in a table of their own."""
     plain = [row for row in rows if row["metric"] != "exponent"]

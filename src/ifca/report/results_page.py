@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ifca.core.errors import InvalidInput
-from ifca.report.paper_tables import markdown, name_of, paper, spread
+from ifca.report.paper_tables import name_of, paper, spread, table_of
 
 PAGE, NOTES = "results.md", "results-notes.md"
 Row = dict[str, Any]
@@ -141,9 +141,7 @@ def _experiment(
         return [*parts, "**Not run yet.**\n"]
     if summary["missing"]:
         parts.append(f"Units of this experiment that are **not run yet**: {summary['missing']}.\n")
-    if summary["diverged"]:
-        parts.append(f"Units that diverged and are not in the means: {summary['diverged']}.\n")
-    parts.append(markdown(summary["rows"]))
+    parts.append(table_of(summary))
     if (results / name / f"{name}.png").is_file():
         parts.append(f"![{experiment.title}](../results/{name}/{name}.png)\n")
     made = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())

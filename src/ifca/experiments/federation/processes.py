@@ -64,12 +64,6 @@ def _interrupted(_signal: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-class Interrupted(IFCAError):
-    """The user's ctrl-C, after everything was ended; how to go on."""
-
-    code = 130
-
-
 def _end_with_parent() -> None:
     """Ask Linux to end this process when its parent is killed without a chance to clean up."""
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)
