@@ -64,7 +64,6 @@ def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
                 f"{message} after the last finished unit, with fewer --workers if need be"
             ) from None
         except BaseException:  # an interrupt: nobody waits for what is half done
-            pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.terminate()
             raise
