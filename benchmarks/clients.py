@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ifca.experiments.config import read_config
-from ifca.experiments.federation.simulate import simulate
-from ifca.experiments.run import run
+from ifca.federation.simulation import simulate
+from ifca.runs.config import read_config
+from ifca.runs.run import run
 
 JOB = ["algorithm=ifca-plain", "k=2", "restarts=1", "baselines=[]", "evaluate_every=0", "device=cpu"]
 JOB += ["data={name='synthetic', samples=20, dimension=50}", "model={name='linear'}", "step_size=0.01"]

@@ -29,12 +29,12 @@ from ifca.data import (
     Federation,
     mixture_of_regressions,
 )
-from ifca.engines import Fitted, Job, fit
-from ifca.engines.job import choose_device
-from ifca.engines.memory import default_budget
+from ifca.engines.memory_budget import default_budget
 from ifca.engines.precision import Precision
-from ifca.experiments.paper import jobs
 from ifca.models.networks import linear
+from ifca.paper import jobs
+from ifca.training import Fitted, Job, fit
+from ifca.training.job import choose_device
 
 Verdict = Callable[[Fitted], dict[str, Any]]
 

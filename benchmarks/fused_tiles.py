@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from ifca.engines import fit, fused_kernels
-from ifca.experiments.bench import mnist_job, round_seconds
+from ifca.bench.speed import mnist_job, round_seconds
+from ifca.engines.cuda import fused_kernels
+from ifca.training import fit
 
 n, rows, hidden, stages, warps = (int(word) for word in sys.argv[1:6])
 fused_kernels.TILE.update(rows=rows, hidden=hidden, stages=stages, warps=warps)

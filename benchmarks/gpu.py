@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from ifca.bench.speed import JOBS, bench, cifar_job, mnist_job
 from ifca.data import Clients
-from ifca.engines import fit, fused
-from ifca.engines.fit import start
-from ifca.experiments.bench import JOBS, bench, cifar_job, mnist_job
+from ifca.engines.cuda import fused
+from ifca.training import fit
+from ifca.training.fit import start
 
 CUDA = torch.device("cuda")
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import torch
 
-from ifca.engines import fit
-from ifca.experiments.paper import jobs
-from ifca.experiments.paper.choice import chosen_seeds
-from ifca.experiments.paper.cifar import EVERY, ROUNDS
-from ifca.experiments.paper.execute import commit_of, device_name, versions
-from ifca.experiments.paper.measure import measured
+from ifca.paper import jobs
+from ifca.paper.choice import chosen_seeds
+from ifca.paper.execute import commit_of, device_name, versions
+from ifca.paper.measure import measured
+from ifca.paper.table1_cifar import EVERY, ROUNDS
+from ifca.training import fit
 
 CUDA = torch.device("cuda")
 

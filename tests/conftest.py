@@ -11,8 +11,8 @@ import torch
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
 from ifca.data import Client, Federation
-from ifca.engines import Job
 from ifca.models import linear, mlp
+from ifca.training import Job
 
 torch.set_num_threads(1)  # the tests run in parallel processes
 if (

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ifca.data.places import VARIABLE, find
+from ifca.data.public.places import VARIABLE, find
 
 
 def real(dataset: str, *names: str) -> pytest.MarkDecorator:

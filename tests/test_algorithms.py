@@ -12,8 +12,8 @@ from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.recipe import Recipe
 from ifca.data import Client, Federation, mixture_of_regressions
-from ifca.engines import Job, fit
 from ifca.models import linear, mlp
+from ifca.training import Job, fit
 from tests.conftest import groups, make_job, scalar_job
 
 

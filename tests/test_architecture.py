@@ -1,48 +1,82 @@
-"""Dependencies go one way: core <- data, models <- engines <- experiments, report <- cli."""
+"""Dependencies go one way, sub-rooms included; files are short; no module name means two things."""
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "ifca"
-ALLOWED = {
-    "core": {"core"},
-    "data": {"core", "data"},
-    "models": {"core", "models"},
-    "engines": {"core", "data", "models", "engines"},
-    "experiments": {"core", "data", "models", "engines", "experiments"},
-    "report": {"core", "data", "report"},
-    "estimator": {"core", "data", "models", "engines"},
-    "cli_data": {"core", "data", "report"},
-    "cli_see": {"core", "report"},
+ORDER = (
+    {"core"},
+    {"data", "models"},
+    {"methods"},
+    {"engines"},
+    {"training"},
+    {"runs"},
+    {"use", "paper", "bench", "federation", "report"},
+    {"estimator"},
+    {"cli"},
+)
+"""A room uses those before it, and itself; rooms of one step do not know each other."""
+SUB_ROOMS = {
+    "data.sources": {"data.public"},
+    "engines.gram": {"engines.flower"},
+    "engines.cuda": {"engines.flower", "engines.gram"},
+    "engines.flower": {"engines.gram", "engines.cuda"},
+    "report.page": {"report.paper", "report.terminal"},
+    "report.paper": {"report.page", "report.terminal"},
 }
+"""Sub-rooms, and those that they must not use."""
 CORE_LIBRARIES = {"torch", "numpy", "scipy", "sklearn"}
 FILES = sorted(SOURCE.rglob("*.py"))
+MODULES = {
+    ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for file in FILES
+}
 
 
 def imports(file: Path) -> set[str]:
+    """All modules that a file imports; from ifca.x import y counts as ifca.x.y where that is a module."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name.removeprefix("ifca.") in MODULES else node.module for name in names}
     return found
+
+
+def step(room: str) -> int:
+    return next(i for i, rooms in enumerate(ORDER) if room in rooms)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_no_arrow_points_back(file: Path) -> None:
-    room = file.relative_to(SOURCE).parts[0].removesuffix(".py")
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    room, sub = parts[0], ".".join(parts[:2])
     for module in imports(file):
-        if module.startswith("ifca.") and room in ALLOWED:
-            assert module.split(".")[1] in ALLOWED[room], f"{file.name} imports {module}"
+        if module.startswith("ifca.") and len(parts) > 1:
+            other = module.removeprefix("ifca.")
+            there = other.split(".")[0]
+            assert there == room or step(there) < step(room), f"{file.name} imports {module}"
+            assert ".".join(other.split(".")[:2]) not in SUB_ROOMS.get(sub, set()), f"{file.name}: {module}"
         if room == "core" and not module.startswith("ifca"):
             top = module.split(".")[0]
             assert top in CORE_LIBRARIES or top in sys.stdlib_module_names, f"{file.name} imports {module}"
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {module.split(".")[0] for module in MODULES} - {"__init__", "__main__"}
+    assert rooms == set().union(*ORDER)
+
+
+def test_no_module_name_means_two_things() -> None:
+    names = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))

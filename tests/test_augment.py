@@ -15,12 +15,12 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import make_plan
 from ifca.data import Federation
-from ifca.engines import Job, fit
-from ifca.engines.fit import start
 from ifca.engines.loop import LoopEngine
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.augment import crop_and_flip
 from ifca.models.networks import CentreCrop
+from ifca.training import Job, fit
+from ifca.training.fit import start
 from tests.test_contract import assert_same
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -15,9 +15,9 @@ import torch
 
 from ifca.core.recipe import Recipe
 from ifca.data import Client, Federation
-from ifca.engines import Fitted, Job, fit
-from ifca.engines.job import EngineName
 from ifca.models import linear
+from ifca.training import Fitted, Job, fit
+from ifca.training.job import EngineName
 from tests.conftest import scalar_job
 
 CLIENTS = [(1.0, 2.0), (1.0, -2.0), (1.0, 4.0)]

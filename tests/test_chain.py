@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import Tensor, nn
 
-from ifca.engines.chain import Norm, Pool, chain_of
+from ifca.engines.cuda.chain import Norm, Pool, chain_of
 from ifca.models import cifar_cnn, femnist_cnn, mlp
 
 

@@ -20,16 +20,16 @@ from rich.console import Console
 from rich.progress import Progress
 from typer.testing import CliRunner
 
-from ifca.cli import app, main
+from ifca.cli.main import app, main
 from ifca.core.callbacks import Training
-from ifca.core.choose_k import Evidence, loss_points, loss_silhouette, stability, supported
 from ifca.core.errors import InvalidInput
-from ifca.experiments.choose_k import choose_k, parse_range
-from ifca.experiments.config import read_config
-from ifca.experiments.datasets import SyntheticData
-from ifca.report.choose_k import choice_figure
-from ifca.report.progress import BARS, Bars
-from ifca.report.tables import choice_table
+from ifca.report.choose_k_figure import choice_figure
+from ifca.report.terminal.progress_bar import BARS, Bars
+from ifca.report.terminal.run_tables import choice_table
+from ifca.runs.choose_k import choose_k, parse_range
+from ifca.runs.config import read_config
+from ifca.runs.data_config import SyntheticData
+from ifca.runs.supported_k import Evidence, loss_points, loss_silhouette, stability, supported
 
 SMALL = ["rounds=24", "data.samples=150", "model.hidden=[8]", "device=cpu", "restarts=1", "step_size=0.3"]
 SMALL += ["evaluate_every=0"]

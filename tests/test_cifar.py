@@ -12,9 +12,9 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.data import read_cifar, rotated_cifar
-from ifca.data.pickles import load_arrays
-from ifca.experiments.build import make_federation, make_job
-from ifca.experiments.config import read_config
+from ifca.data.public.pickles import load_arrays
+from ifca.runs.config import read_config
+from ifca.runs.make import make_federation, make_job
 from tests.files import real, write_cifar
 
 

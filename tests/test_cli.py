@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from ifca.cli import app
+from ifca.cli.main import app
 from ifca.data import Client, rotated_digits, write_client
 from tests.files import write_cifar
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from ifca.core.collapse import dead, judge, overloaded
-from ifca.core.groups import cut, find_groups
 from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import make_sketch
-from ifca.core.splitting import begun
 from ifca.core.types import ClusterState, Params, free, live_models
-from ifca.core.watch import begin, paced
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
-from ifca.engines import Fitted, Job, fit
+from ifca.methods.collapse import dead, judge, overloaded
+from ifca.methods.groups import cut, find_groups
+from ifca.methods.splitting import begun
+from ifca.methods.watch import begin, paced
 from ifca.models import linear, mlp
+from ifca.training import Fitted, Job, fit
 
 
 class TestGroups:

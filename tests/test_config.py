@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from ifca.core.errors import InvalidInput
-from ifca.experiments.build import make_job
-from ifca.experiments.config import (
+from ifca.runs.config import (
     DEFAULT_CONFIG,
     read_config,
     with_absolute_paths,
     write_config,
 )
-from ifca.experiments.datasets import SyntheticData
-from ifca.experiments.own_data import FolderData
+from ifca.runs.data_config import SyntheticData
+from ifca.runs.make import make_job
+from ifca.runs.own_data_config import FolderData
 
 SHIPPED = sorted(DEFAULT_CONFIG.parent.glob("*.toml"))
 

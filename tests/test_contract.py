@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.averages import fold, zero_sum
 from ifca.core.identity import identity
 from ifca.core.initial import random_models
 from ifca.core.recipe import Recipe
-from ifca.core.server import fold, zero_sum
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterSum, Params, live_models
 from ifca.data import Clients, Federation
-from ifca.engines import Fitted, Job, fit
 from ifca.engines.base import Engine
-from ifca.engines.fast import FastEngine, applies
-from ifca.engines.fit import start
+from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.vectorised import VectorisedEngine
+from ifca.training import Fitted, Job, fit
+from ifca.training.fit import start
 from tests.conftest import groups, make_job
 
 ALGORITHMS: dict[str, dict[str, Any]] = {

@@ -14,11 +14,11 @@ from ifca.core.identity import identity, known_identity, rounds_unchanged
 from ifca.core.initial import assert_distinct, bernoulli, best_restart, warm_start
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes, distance
-from ifca.core.oneshot import cluster_models
 from ifca.core.random import bits, generator, shuffled
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import make_plan, participants
 from ifca.core.types import ClusterState
+from ifca.methods.oneshot import cluster_models
 from ifca.models import linear, make_draw
 
 

@@ -16,14 +16,15 @@ from ifca.core.sampling import make_plan
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation
-from ifca.engines import Job, fit, fused
-from ifca.engines.convsteps import conv_steps
-from ifca.engines.fit import start
-from ifca.engines.graphed import mapped_step
+from ifca.engines.cuda import fused
+from ifca.engines.cuda.convsteps import conv_steps
+from ifca.engines.cuda.graphed import mapped_step
 from ifca.engines.loop import LoopEngine
 from ifca.engines.precision import Precision, products
 from ifca.models import cifar_cnn, femnist_cnn, mlp
 from ifca.models.task import Factory
+from ifca.training import Job, fit
+from ifca.training.fit import start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 CUDA = torch.device("cuda")

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 from ifca.core.errors import InvalidInput
-from ifca.data import packages
-from ifca.data.catalogue import QMNIST, source_of
-from ifca.data.download import Remote, Unreachable, download
-from ifca.data.packages import Contents
-from ifca.data.places import find
-from ifca.data.sources import Source, checked, get
+from ifca.data.public import packages
+from ifca.data.public.download import Remote, Unreachable, download
+from ifca.data.public.fetch import Source, checked, get
+from ifca.data.public.packages import Contents
+from ifca.data.public.places import find
+from ifca.data.public.public_sets import QMNIST, source_of
 from tests.files import idx, real
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)

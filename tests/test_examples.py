@@ -15,12 +15,12 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Option, Recipe
 from ifca.data import mnist_writers, rotated_digits
-from ifca.engines import Job, fit
-from ifca.experiments.assign import assign_clients
-from ifca.experiments.config import read_config
-from ifca.experiments.predict import Tuning, predict
-from ifca.experiments.run import run
 from ifca.models import mlp
+from ifca.runs.config import read_config
+from ifca.runs.run import run
+from ifca.training import Job, fit
+from ifca.use.assign import assign_clients
+from ifca.use.predict import Tuning, predict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ifca.engines.checkpoint import load_tensors
-from ifca.experiments.config import Config, read_config
-from ifca.experiments.run import run
+from ifca.runs.config import Config, read_config
+from ifca.runs.run import run
+from ifca.training.checkpoint import load_tensors
 
 pytest.importorskip("flwr")
 
@@ -22,8 +22,8 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from ifca.engines.flower import TooFewClients
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.records import from_record, to_record
-from ifca.experiments.federation.apps import client_app
-from ifca.experiments.federation.serve import serve
+from ifca.federation.apps import client_app
+from ifca.federation.serverapp import serve
 
 SMALL = ["algorithm=ifca-plain", "k=2", "rounds=4", "data.samples=300", "model.hidden=[8]", "device=cpu"]
 SMALL += [

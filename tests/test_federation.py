@@ -28,17 +28,17 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, write_client
-from ifca.engines.checkpoint import load_tensors
-from ifca.experiments.config import read_config
-from ifca.experiments.run import run
+from ifca.runs.config import read_config
+from ifca.runs.run import run
+from ifca.training.checkpoint import load_tensors
 
 pytest.importorskip("flwr")
 
-from ifca.experiments.federation.door import Door
-from ifca.experiments.federation.gate import is_from_here
-from ifca.experiments.federation.greeting import greet
-from ifca.experiments.federation.keys import check_private, make_keys, write_client_key
-from ifca.experiments.federation.processes import free_port
+from ifca.federation.admin_middleware import is_from_here
+from ifca.federation.keys import check_private, make_keys, write_client_key
+from ifca.federation.processes import free_port
+from ifca.federation.server_check import server_is_there
+from ifca.federation.superlink import SuperLinkAddress
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 SMALL = ["rounds=3", "data.samples=300", "model.hidden=[8]", "restarts=1", "device=cpu", "stable_after=1"]
@@ -234,7 +234,7 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     make_keys(lab.here / "foreign", 1)
     foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt")
     here = f"127.0.0.1:{lab.port}"
-    assert greet(here, lab.here / "tls" / "ca.crt")
+    assert server_is_there(here, lab.here / "tls" / "ca.crt")
     assert plain.wait(60) == 2
     assert f"error: {here}: asks for TLS" in lab.said(plain)
     assert foreign.wait(60) == 2
@@ -272,12 +272,12 @@ def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None
 
 def test_bad_keys_are_refused_before_anything_is_started(tmp_path: Path) -> None:
     make_keys(tmp_path / "tls", 1)
-    door, tls = Door("127.0.0.1", free_port(), tmp_path / "tls"), tmp_path / "tls"
+    address, tls = SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "tls"), tmp_path / "tls"
     good = (tls / "server.key").read_bytes()
     for bad in (b"\xff no key", (tls / "ca.key").read_bytes()):
         (tls / "server.key").write_bytes(bad)
         with pytest.raises(InvalidInput, match=r"server.key: is not the private key of server.crt"):
-            door.check()
+            address.check()
     (tls / "server.key").write_bytes(good)
     client = tls / "clients" / "client-0"
     check_private(client)
@@ -286,20 +286,20 @@ def test_bad_keys_are_refused_before_anything_is_started(tmp_path: Path) -> None
             check_private(file)
     (tls / "clients" / "other.pub").write_bytes(b"\xff no key")
     with pytest.raises(InvalidInput, match=r"other.pub: is not a public key"):
-        door.check()
+        address.check()
 
 
 @contextlib.contextmanager
 def listening(keys: Path | None) -> Iterator[str]:
     """A server that shakes hands with the keys of a folder, or speaks plain text; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as door, ThreadPoolExecutor() as pool:
-        door.settimeout(0.1)
+    with socket.create_server(("127.0.0.1", 0)) as address, ThreadPoolExecutor() as pool:
+        address.settimeout(0.1)
         over = threading.Event()
 
         def serve() -> None:
             while not over.is_set():
                 with contextlib.suppress(OSError):
-                    visitor, _ = door.accept()
+                    visitor, _ = address.accept()
                     with visitor:
                         visitor.settimeout(5)
                         if keys is None:
@@ -311,7 +311,7 @@ def listening(keys: Path | None) -> Iterator[str]:
                             context.wrap_socket(visitor, server_side=True).close()
 
         pool.submit(serve)
-        yield f"127.0.0.1:{door.getsockname()[1]}"
+        yield f"127.0.0.1:{address.getsockname()[1]}"
         over.set()
 
 
@@ -325,24 +325,24 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
             return cls(2020, 1, 1, tzinfo=tz)
 
     with monkeypatch.context() as then:
-        then.setattr("ifca.experiments.federation.keys.datetime", LongAgo)
+        then.setattr("ifca.federation.keys.datetime", LongAgo)
         make_keys(tmp_path / "old", 1)
     good, foreign, old = (tmp_path / name / "ca.crt" for name in ("good", "foreign", "old"))
     with listening(tmp_path / "good") as there:
-        assert greet(there, good)
+        assert server_is_there(there, good)
         for ca, why in ((foreign, "unable to get local issuer"), (None, "asks for TLS")):
             with pytest.raises(InvalidInput, match=why):
-                greet(there, ca)
+                server_is_there(there, ca)
     with listening(tmp_path / "old") as there, pytest.raises(InvalidInput, match="certificate has expired"):
-        greet(there, old)
+        server_is_there(there, old)
     with listening(None) as there:
-        assert greet(there, None)
+        assert server_is_there(there, None)
         with pytest.raises(InvalidInput, match="does not speak TLS"):
-            greet(there, good)
-    assert not greet(there, good)  # nobody is there any more
+            server_is_there(there, good)
+    assert not server_is_there(there, good)  # nobody is there any more
     with pytest.raises(InvalidInput, match="expired on 2020-12-31"):
-        Door("127.0.0.1", free_port(), tmp_path / "old").check()
-    Door("127.0.0.1", free_port(), tmp_path / "good").check()
+        SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "old").check()
+    SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "good").check()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation, femnist, mnist_writers, read_mnist
-from ifca.experiments.build import make_federation, make_job
-from ifca.experiments.config import read_config
+from ifca.runs.config import read_config
+from ifca.runs.make import make_federation, make_job
 from tests.files import real, write_leaf, write_mnist
 
 PACKED = "femnist_leaf_395_writers.npz"

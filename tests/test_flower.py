@@ -12,10 +12,10 @@ import torch
 
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, rotated_digits
-from ifca.engines import Fitted, Job, fit
 from ifca.engines.base import Engine
-from ifca.engines.fit import start
 from ifca.models import mlp
+from ifca.training import Fitted, Job, fit
+from ifca.training.fit import start
 from tests.conftest import groups, make_job
 from tests.test_contract import ALGORITHMS, assert_same, recipe_of, same_bits
 
@@ -23,11 +23,12 @@ pytest.importorskip("flwr")
 
 from flwr.app import Context
 
-from ifca.engines.flower import Desk, FaultLog, FlowerEngine, Mail, Roster, Terms, make_client_app
+from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.records import from_record
 from ifca.engines.flower.roster import introduce
-from ifca.engines.flower.strategy import IFCAStrategy, gather
+from ifca.federation.clientapp import make_client_app
+from ifca.federation.strategy import IFCAStrategy, gather
 
 
 def split(federation: Federation) -> list[Federation]:
@@ -40,7 +41,7 @@ def split(federation: Federation) -> list[Federation]:
     return parts
 
 
-def in_process(job: Job, **terms: Any) -> tuple[Job, Desk, LocalGrid]:
+def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
     """The same job with its clients behind a grid: the server is left with names and sizes."""
     parts = split(job.federation)
 
@@ -49,15 +50,19 @@ def in_process(job: Job, **terms: Any) -> tuple[Job, Desk, LocalGrid]:
 
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
     grid = LocalGrid(app, len(parts))
-    mail, faults = Mail(grid, timeout=5, poll=0.01), FaultLog()
-    members = introduce(mail, mail.nodes(), faults, 0, 5)
-    desk = Desk(mail, Roster(()).joined(members, mail.nodes(), faults, 0), Terms(pause=0, **terms), faults)
-    remote = partial(flower, desk, job.recipe.algorithm)
-    return replace(job, federation=desk.roster.federation(), engine="flower", remote=remote), desk, grid
+    exchange, faults = Exchange(grid, timeout=5, poll=0.01), FaultLog()
+    members = introduce(exchange, exchange.nodes(), faults, 0, 5)
+    session = Session(
+        exchange, Roster(()).joined(members, exchange.nodes(), faults, 0), Terms(pause=0, **terms), faults
+    )
+    remote = partial(flower, session, job.recipe.algorithm)
+    return replace(job, federation=session.roster.federation(), engine="flower", remote=remote), session, grid
 
 
-def flower(desk: Desk, algorithm: str, job: Job) -> FlowerEngine:
-    return FlowerEngine(desk, job, alone=job.recipe.algorithm != algorithm)
+def flower(session: Session, algorithm: str, job: Job) -> FlowerEngine:
+    alone = job.recipe.algorithm != algorithm
+    joins = not alone and algorithm != "local"
+    return FlowerEngine(session, job.recipe, job.federation, job.shared, alone=alone, open_to_new=joins)
 
 
 def assert_equal(a: Fitted, b: Fitted) -> None:
@@ -67,10 +72,10 @@ def assert_equal(a: Fitted, b: Fitted) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_equals_the_loop(name: str, unequal: Federation) -> None:
     job = make_job(unequal, recipe_of(name), engine="loop")
-    remote, desk, _ = in_process(job)
+    remote, session, _ = in_process(job)
     assert not len(remote.federation.train.x)  # the server has no data
     assert_equal(fit(job), fit(remote))
-    assert not desk.faults.counts
+    assert not session.faults.counts
 
 
 def test_same_seed_same_bits_and_resuming_changes_none(unequal: Federation) -> None:

@@ -7,7 +7,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ifca.core.recipe import Recipe
 from ifca.core.types import Data
-from ifca.engines.memory import client_bytes
+from ifca.engines.memory_budget import client_bytes
 from ifca.models.networks import femnist_cnn
 from ifca.models.task import make_task
 

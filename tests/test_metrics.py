@@ -12,8 +12,8 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Algorithm, Recipe
 from ifca.data import Client, Federation
-from ifca.engines import Job, fit
-from ifca.engines.check import check
+from ifca.training import Job, fit
+from ifca.training.preflight import check
 from tests.conftest import groups, make_job, scalar_job
 
 

@@ -11,8 +11,8 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation, read_idx, read_mnist, rotated_mnist
-from ifca.experiments.build import make_federation, make_job
-from ifca.experiments.config import read_config, with_absolute_paths
+from ifca.runs.config import read_config, with_absolute_paths
+from ifca.runs.make import make_federation, make_job
 from tests.files import idx, real, write_mnist
 
 MNIST = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz")

@@ -13,13 +13,13 @@ from ifca.core.errors import InvalidInput
 from ifca.core.random import generator
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
-from ifca.engines import Job, fit
-from ifca.engines.fit import start
 from ifca.engines.loop import LoopEngine
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, make_draw, make_task, mlp
 from ifca.models.first_layer import first_layer
 from ifca.models.networks import ResponseNorm
+from ifca.training import Job, fit
+from ifca.training.fit import start
 
 CPU = torch.device("cpu")
 

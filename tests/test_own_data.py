@@ -14,11 +14,11 @@ from torch.utils.data import TensorDataset
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation, read_folder, write_client
-from ifca.data.folder import read_clients_table
-from ifca.data.tabular import Columns
-from ifca.experiments.build import make_federation
-from ifca.experiments.config import read_config
-from ifca.experiments.inspect import inspect_path
+from ifca.data.sources.columns import Columns
+from ifca.data.sources.folder import read_clients_table
+from ifca.runs.config import read_config
+from ifca.runs.inspect_data import inspect_path
+from ifca.runs.make import make_federation
 
 RNG = np.random.default_rng(0)
 CLIENTS = {
@@ -282,7 +282,7 @@ class TestHuggingFace:
 
     def test_partitioners_of_flower(self, dataset: Any) -> None:
         partitioners = pytest.importorskip("flwr_datasets.partitioner")
-        from ifca.data.huggingface import partition_clients
+        from ifca.data.sources.huggingface import partition_clients
 
         partitioner = partitioners.NaturalIdPartitioner(partition_by="site")
         partitioner.dataset = dataset
@@ -293,7 +293,7 @@ class TestHuggingFace:
     def test_images_and_text(self, dataset: Any) -> None:
         import datasets
 
-        from ifca.data.huggingface import dataset_clients
+        from ifca.data.sources.huggingface import dataset_clients
 
         images = datasets.Dataset.from_dict(
             {"pixels": np.zeros((4, 3, 3), np.uint8).tolist(), "label": [0, 1, 0, 1], "who": list("aabb")}

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ifca.report.paper_accuracy import accuracy_figure
-from ifca.report.paper_bytes import at_common_bytes, bytes_figure
-from ifca.report.paper_figures import write_figure
-from ifca.report.paper_style import INKS, MARKS, PLACES, WIDTH, symbols
-from ifca.report.paper_success import success_figure
-from ifca.report.theory_figures import theory_figure
+from ifca.report.paper.accuracy_figure import accuracy_figure
+from ifca.report.paper.bytes_figure import at_common_bytes, bytes_figure
+from ifca.report.paper.paper_figures import write_figure
+from ifca.report.paper.paper_style import INKS, MARKS, PLACES, WIDTH, symbols
+from ifca.report.paper.success_figure import success_figure
+from ifca.report.paper.theory_figures import theory_figure
 
 Row = dict[str, Any]
 

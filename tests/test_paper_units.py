@@ -15,26 +15,26 @@ from ifca.core.random import generator
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
-from ifca.data.rotated import Images, rotated
-from ifca.engines import Job, fit
-from ifca.engines.fit import initial_models
-from ifca.experiments.paper import (
-    cifar,
+from ifca.data.public.rotated import Images, rotated
+from ifca.models import mlp
+from ifca.paper import cluster_accuracy as identities
+from ifca.paper import (
     communication,
-    femnist,
     initialisation,
     jobs,
-    mnist,
     panels,
-    synthetic,
+    success,
+    table1_cifar,
+    table1_mnist,
+    table2_femnist,
     theory_convex,
     theory_linear,
 )
-from ifca.experiments.paper import cluster_accuracy as identities
-from ifca.experiments.paper.execute import run_unit
-from ifca.experiments.paper.frame import Line, Unit
-from ifca.experiments.paper.statistics import line_through, mean_std, power_law, wilson
-from ifca.models import mlp
+from ifca.paper.execute import run_unit
+from ifca.paper.frame import Line, Unit
+from ifca.paper.statistics import line_through, mean_std, power_law, wilson
+from ifca.training import Job, fit
+from ifca.training.fit import initial_models
 
 CPU = torch.device("cpu")
 
@@ -58,11 +58,11 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_cifar", lambda: pair[3, 32, 32])
     jobs._rotated_mnist.cache_clear()
     jobs._rotated_cifar.cache_clear()
-    for module in (mnist, identities):
+    for module in (table1_mnist, identities):
         monkeypatch.setattr(module, "SHARE", 3000)
-    monkeypatch.setattr(mnist, "QUICK", {"tiny": 10})
+    monkeypatch.setattr(table1_mnist, "QUICK", {"tiny": 10})
     monkeypatch.setattr(identities, "QUICK", {"tiny": 10})
-    monkeypatch.setattr(mnist, "QUICK_ROUNDS", 4)
+    monkeypatch.setattr(table1_mnist, "QUICK_ROUNDS", 4)
     monkeypatch.setattr(identities, "ROUNDS", 4)
     monkeypatch.setattr(initialisation, "ROUNDS", {initialisation.DIGITS: 2})
     monkeypatch.setattr(initialisation, "RESTARTS", (1, 2))
@@ -74,7 +74,7 @@ def done(name: str, setting: str, algorithm: str, quick: bool = True) -> Line:
 
 @pytest.mark.usefixtures("tiny")
 def test_units_of_rotated_mnist_and_of_cluster_accuracy() -> None:
-    lines = {a: done("rotated-mnist", "tiny", a) for a in mnist.ALGORITHMS}
+    lines = {a: done("rotated-mnist", "tiny", a) for a in table1_mnist.ALGORITHMS}
     for line in lines.values():
         assert 0 <= line["test_accuracy"] <= 1
         assert line["quick"] is True
@@ -112,7 +112,7 @@ def test_local_mnist_models_are_those_of_an_ordinary_run() -> None:
         one = {name: value[i : i + 1] for name, value in theta.items()}
         scores = job.make_engine().score(one, tests.subset(rows))
         shares.append(float(scores.correct.sum()) / 20)
-    assert mnist.local(job)["test_accuracy"] == pytest.approx(np.mean(shares), abs=1e-6)
+    assert table1_mnist.local(job)["test_accuracy"] == pytest.approx(np.mean(shares), abs=1e-6)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -120,18 +120,18 @@ def test_local_cifar_models_by_both_rules() -> None:
     """In parts or whole: the same models; the authors' rule is half fair, half the other rotation's."""
     job = jobs.cifar(0, 2, clients=4, test_clients=4, samples=10)
     job = replace(job, recipe=replace(job.recipe, local_epochs=1, batch_size=5, participation=0.5))
-    job = cifar.local_job(replace(job, model=lambda: mlp(3072, 10, (4,)), recipe=_plain(job.recipe)))
+    job = table1_cifar.local_job(replace(job, model=lambda: mlp(3072, 10, (4,)), recipe=_plain(job.recipe)))
     assert job.recipe.rounds == 1
     assert job.recipe.step_decay == pytest.approx(0.99**2)
-    whole = cifar.local(job)
+    whole = table1_cifar.local(job)
     rule = (whole["test_accuracy"] + whole["test_accuracy_other_rotation"]) / 2
     assert whole["test_accuracy_authors_rule"] == pytest.approx(rule)
-    assert cifar.PART > 4
-    cifar.PART, part = 3, cifar.PART
+    assert table1_cifar.PART > 4
+    table1_cifar.PART, part = 3, table1_cifar.PART
     try:
-        assert cifar.local(job) == whole
+        assert table1_cifar.local(job) == whole
     finally:
-        cifar.PART = part
+        table1_cifar.PART = part
 
 
 def _plain(recipe: Recipe) -> Recipe:
@@ -144,7 +144,7 @@ def test_a_unit_of_the_full_cifar_recipe(monkeypatch: pytest.MonkeyPatch) -> Non
     """The authors' network with crops and redrawn starts; one round of four clients."""
     small = jobs.cifar(0, 1, clients=4, test_clients=4, samples=10)
     small = replace(small, recipe=replace(small.recipe, local_epochs=1, participation=1.0))
-    monkeypatch.setattr(cifar, "_job", lambda _unit: small)
+    monkeypatch.setattr(table1_cifar, "_job", lambda _unit: small)
     line = done("rotated-cifar", "m=200 n=500", "ifca-plain", quick=False)
     assert min(line["sizes"]) >= 0
     assert line["rounds"] == 1
@@ -156,8 +156,8 @@ def test_units_of_femnist(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = np.split(train.x, 6), np.split(train.y, 6)
     data = Federation.from_arrays(x, y, np.split(test.x, 6), np.split(test.y, 6), classes=62)
     monkeypatch.setattr(jobs, "_femnist", lambda: data)
-    monkeypatch.setattr(femnist, "QUICK_WRITERS", 5)
-    monkeypatch.setattr(femnist, "QUICK_ROUNDS", 3)
+    monkeypatch.setattr(table2_femnist, "QUICK_WRITERS", 5)
+    monkeypatch.setattr(table2_femnist, "QUICK_ROUNDS", 3)
     monkeypatch.setattr(jobs, "WRITERS", 2)
     for setting, algorithm in (("k=2", "ifca"), ("k=2", "oneshot"), ("baselines", "global")):
         line = done("femnist", setting, algorithm)
@@ -172,12 +172,12 @@ def test_a_trial_of_a_panel_and_its_points() -> None:
     """Easy: few dimensions, many samples. Steps that diverge do not count; the threshold is the paper's."""
     point = panels.Point(20, 50, 1.0, 0.1, "sigma=0.1 R=1")
     panel = panels.Panel(2, (point,), (0.5, 1e6), (), 0.5, dimension=5, starts=6, rounds=60)
-    ((found, best),) = synthetic.trial(panel, 0, CPU)
+    ((found, best),) = success.trial(panel, 0, CPU)
     assert found is point
     assert best <= point.threshold == pytest.approx(0.06)
-    assert synthetic.by_default(panel, point, 0, CPU)["success"] is True
+    assert success.by_default(panel, point, 0, CPU)["success"] is True
     diverging = replace(panel, steps=(1e6,), starts=1)
-    assert next(synthetic.trial(diverging, 0, CPU))[1] == float("inf")
+    assert next(success.trial(diverging, 0, CPU))[1] == float("inf")
     assert panels.Point(1, 1, 1.0, 0.0, "").threshold == 0.001
 
 
@@ -195,13 +195,13 @@ def test_a_trial_that_ends_at_its_first_success_finds_what_all_starts_find(
 ) -> None:
     panel = panels.panels(quick=True)["synthetic-c"]
     panel = replace(panel, points=tuple(point for point in panel.points if point.m in (14, 20)))
-    found = [dict(synthetic.trial(panel, seed, CPU)) for seed in range(3)]
-    success = [[best <= point.threshold for point, best in trial.items()] for trial in found]
-    assert {one for trial in success for one in trial} == {True, False}
+    found = [dict(success.trial(panel, seed, CPU)) for seed in range(3)]
+    succeeded = [[best <= point.threshold for point, best in trial.items()] for trial in found]
+    assert {one for trial in succeeded for one in trial} == {True, False}
     monkeypatch.setattr(panels.Point, "threshold", -1.0)  # nothing succeeds: every start and step is tried
-    every = [dict(synthetic.trial(panel, seed, CPU)) for seed in range(3)]
+    every = [dict(success.trial(panel, seed, CPU)) for seed in range(3)]
     monkeypatch.undo()
-    assert [[best <= point.threshold for point, best in trial.items()] for trial in every] == success
+    assert [[best <= point.threshold for point, best in trial.items()] for trial in every] == succeeded
 
 
 def test_a_trial_draws_the_data_of_mixture_of_regressions() -> None:
@@ -222,9 +222,9 @@ def test_a_trial_draws_the_data_of_mixture_of_regressions() -> None:
 def test_panels_have_the_papers_points() -> None:
     sizes = {name: len(panel.points) for name, panel in panels.panels(quick=False).items()}
     assert sizes == {"synthetic-a": 20, "synthetic-b": 20, "synthetic-c": 21, "synthetic-d": 15}
-    line = {"setting": synthetic.TRIAL, "algorithm": "ifca-plain", "seed": 0, "seconds": 4.0}
+    line = {"setting": success.TRIAL, "algorithm": "ifca-plain", "seed": 0, "seconds": 4.0}
     line |= {"distance": {"a": 0.05, "b": None}, "threshold": {"a": 0.06, "b": 0.06}}
-    assert [(x["setting"], x["success"], x["seconds"]) for x in synthetic.spread(line)] == [
+    assert [(x["setting"], x["success"], x["seconds"]) for x in success.spread(line)] == [
         ("a", True, 2.0),
         ("b", False, 2.0),
     ]

@@ -19,13 +19,13 @@ import torch
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from ifca.cli import app, main
-from ifca.experiments.config import config_dict, read_config, write_config
-from ifca.experiments.run import run
-from ifca.report.live import LiveRun
+from ifca.cli.main import app, main
+from ifca.report.live_run import LiveRun
 from ifca.report.page import page, write_page
 from ifca.report.page.history import history
-from ifca.report.read import read_run
+from ifca.report.read_run import read_run
+from ifca.runs.config import config_dict, read_config, write_config
+from ifca.runs.run import run
 from tests.browser import browsing, needs_browser
 
 SMALL = ["rounds=9", "data.samples=120", "model.hidden=[8]", "device=cpu"]

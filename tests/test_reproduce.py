@@ -14,20 +14,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from ifca import cli
+from ifca.cli import main as cli
 from ifca.core.errors import InvalidInput
 from ifca.data.files import working_in
-from ifca.experiments.paper.catalogue import MODULES, experiment
-from ifca.experiments.paper.choice import chosen_names, chosen_seeds
-from ifca.experiments.paper.execute import commit_of, execute
-from ifca.experiments.paper.frame import Line
-from ifca.experiments.paper.lines import RUNS, append, key, read_lines
-from ifca.experiments.paper.panels import panels
-from ifca.experiments.paper.reproduce import Choice, reproduce
-from ifca.experiments.paper.summary import finished, summary
-from ifca.report.paper_figures import write_figure
-from ifca.report.paper_tables import markdown
-from ifca.report.results_page import results_page, sections, write_results_page
+from ifca.paper.choice import chosen_names, chosen_seeds
+from ifca.paper.execute import commit_of, execute
+from ifca.paper.experiments import MODULES, experiment
+from ifca.paper.frame import Line
+from ifca.paper.lines import RUNS, append, key, read_lines
+from ifca.paper.panels import panels
+from ifca.paper.reproduce import Choice, reproduce
+from ifca.paper.summary import finished, summary
+from ifca.report.paper.paper_figures import write_figure
+from ifca.report.paper.paper_tables import markdown
+from ifca.report.paper.results_page import results_page, sections, write_results_page
 
 ROOT = Path(__file__).parent.parent
 ROW = [
@@ -189,7 +189,7 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
     """SIGKILL in the middle: what is finished stays, byte for byte; the rest is run, nothing twice."""
-    command = [sys.executable, "-m", "ifca.experiments.paper", "theory-linear", str(tmp_path), "--quick"]
+    command = [sys.executable, "-m", "ifca.paper", "theory-linear", str(tmp_path), "--quick"]
     command += ["--seeds", "0:1", "--device", "cpu"]
     running = subprocess.Popen(command, env=_one_thread(), stdout=subprocess.DEVNULL)
     file = tmp_path / "quick" / "theory-linear" / RUNS
@@ -274,8 +274,8 @@ class Absent:
         if name.split(".")[0] in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "flwr"):
             raise ImportError(name)
 sys.meta_path.insert(0, Absent())
-import ifca.experiments.paper.__main__
-from ifca.experiments.paper.catalogue import MODULES, experiment
+import ifca.paper.__main__
+from ifca.paper.experiments import MODULES, experiment
 for name in MODULES:
     experiment(name).units()
 """

@@ -18,9 +18,9 @@ import torch
 from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.data import rotated_digits
-from ifca.engines.checkpoint import load_tensors, save_tensors
-from ifca.experiments.config import read_config
-from ifca.experiments.run import resume, run
+from ifca.runs.config import read_config
+from ifca.runs.run import resume, run
+from ifca.training.checkpoint import load_tensors, save_tensors
 
 SMALL = ["rounds=12", "data.samples=150", "model.hidden=[8]", "device=cpu"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -179,7 +179,7 @@ class TestRefusals:
             resume(half)
 
     def test_data_that_changed(self, half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ifca.experiments.run.make_federation", lambda _config: rotated_digits(seed=99))
+        monkeypatch.setattr("ifca.runs.run.make_federation", lambda _config: rotated_digits(seed=99))
         with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors: is of other data"):
             resume(half)
 

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import nn
 
+from ifca.bench.speed import JOBS, bench
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, mixture_of_regressions
-from ifca.engines import Job, fit
-from ifca.engines.alone import local_scores
-from ifca.engines.fast import FastEngine
-from ifca.engines.fit import start
-from ifca.engines.judge import Judge
+from ifca.engines.gram.fast import FastEngine
+from ifca.engines.gram.judge import Judge
 from ifca.engines.precision import products
 from ifca.engines.vectorised import VectorisedEngine
-from ifca.experiments.bench import JOBS, bench
 from ifca.models import linear, logistic, mlp
+from ifca.training import Job, fit
+from ifca.training.fit import start
+from ifca.training.local_training import local_scores
 
 CPU = torch.device("cpu")
 

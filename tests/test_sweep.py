@@ -7,9 +7,9 @@ import torch
 
 from ifca.core.recipe import Recipe
 from ifca.data import Client, Federation
-from ifca.engines import Job, fit
 from ifca.engines import sweep as sweeps
 from ifca.models import linear
+from ifca.training import Job, fit
 
 
 @pytest.mark.parametrize("chunk_bytes", [2**27, 2000])

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ifca import IFCA
-from ifca.cli import main
+from ifca.cli.main import main
 from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import InvalidInput
-from ifca.experiments.config import read_config
-from ifca.experiments.run import resume, run
-from ifca.experiments.track import TRACKERS, make_tracker, numbers, trackers
+from ifca.runs.config import read_config
+from ifca.runs.run import resume, run
+from ifca.runs.track.trackers import TRACKERS, make_tracker, numbers, trackers
 from tests.conftest import groups
 
 SMALL = ["rounds=8", "data.samples=150", "model.hidden=[8]", "device=cpu", 'baselines=["global"]']

@@ -15,15 +15,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ifca.cli import app, main
+from ifca.cli.main import app, main
 from ifca.core.errors import InvalidInput
-from ifca.experiments.assign import assign_clients, usual_losses
-from ifca.experiments.config import read_config
-from ifca.experiments.export import Served, export_model
-from ifca.experiments.predict import Tuning, predict
-from ifca.experiments.run import run
-from ifca.experiments.trained import open_trained
 from ifca.models import mlp
+from ifca.runs.config import read_config
+from ifca.runs.run import run
+from ifca.use.assign import assign_clients, usual_losses
+from ifca.use.export import Served, export_model
+from ifca.use.predict import Tuning, predict
+from ifca.use.trained import open_trained
 
 RULES = np.array([[2.0, -1.0, 0.5], [-1.0, 2.0, 0.0]])
 

@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ifca.cli import main
+from ifca.cli.main import main
 from ifca.core.errors import InvalidInput
 from ifca.data.files import is_worked_in, working_in
-from ifca.experiments.config import read_config
-from ifca.experiments.run import run
-from ifca.report.live import LiveRun
-from ifca.report.status import status
-from ifca.report.terminal import sparkline, view, watch_terminal
-from ifca.report.watch import PageServer
+from ifca.report.live_run import LiveRun
+from ifca.report.page_server import PageServer
+from ifca.report.terminal.live_terminal import sparkline, view, watch_terminal
+from ifca.report.terminal.status import status
+from ifca.runs.config import read_config
+from ifca.runs.run import run
 from tests.browser import browsing, needs_browser
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -13,8 +13,8 @@ import torch
 
 from ifca import IFCA, Client, Federation, rotated_digits
 from ifca.core.recipe import Recipe
-from ifca.engines import Job, fit
 from ifca.models import linear
+from ifca.training import Job, fit
 
 OUT = Path(__file__).parent.parent / "docs" / "images"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too

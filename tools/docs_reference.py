@@ -10,27 +10,27 @@ from typing import Any, get_args
 
 import typer
 
-from ifca.cli import app
+from ifca.cli.main import app
 from ifca.core import recipe
 from ifca.engines import precision
 
 SOURCE = Path(__file__).parent.parent / "src" / "ifca"
 TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ("The algorithm", "At the top of the file.", "core/recipe.py", ("Recipe",)),
-    ("The run", "At the top of the file.", "experiments/config.py", ("Config",)),
-    ("[model]", "", "experiments/config.py", ("ModelConfig",)),
-    ('[data] name = "rotated-digits"', "", "experiments/datasets.py", ("DigitsData",)),
-    ('[data] name = "synthetic"', "", "experiments/datasets.py", ("SyntheticData",)),
-    ('[data] name = "folder"', "", "experiments/own_data.py", ("OwnFiles", "FolderData")),
-    ('[data] name = "table"', "", "experiments/own_data.py", ("OwnFiles", "FolderData", "TableData")),
-    ('[data] name = "function"', "", "experiments/own_data.py", ("FunctionData",)),
-    ('[data] name = "leaf"', "", "experiments/own_data.py", ("OwnFiles", "LeafData")),
-    ('[data] name = "hugging-face"', "", "experiments/own_data.py", ("OwnFiles", "HuggingFaceData")),
-    ('[data] name = "rotated-mnist"', "", "experiments/datasets.py", ("RotatedData", "RotatedMnistData")),
-    ('[data] name = "rotated-cifar"', "", "experiments/datasets.py", ("RotatedData", "RotatedCifarData")),
-    ('[data] name = "femnist"', "", "experiments/datasets.py", ("FemnistData",)),
-    ('[data] name = "mnist-writers"', "", "experiments/datasets.py", ("WritersData",)),
-    ("[federation]", "", "experiments/config.py", ("FederationConfig",)),
+    ("The run", "At the top of the file.", "runs/config.py", ("Config",)),
+    ("[model]", "", "runs/config.py", ("ModelConfig",)),
+    ('[data] name = "rotated-digits"', "", "runs/data_config.py", ("DigitsData",)),
+    ('[data] name = "synthetic"', "", "runs/data_config.py", ("SyntheticData",)),
+    ('[data] name = "folder"', "", "runs/own_data_config.py", ("OwnFiles", "FolderData")),
+    ('[data] name = "table"', "", "runs/own_data_config.py", ("OwnFiles", "FolderData", "TableData")),
+    ('[data] name = "function"', "", "runs/own_data_config.py", ("FunctionData",)),
+    ('[data] name = "leaf"', "", "runs/own_data_config.py", ("OwnFiles", "LeafData")),
+    ('[data] name = "hugging-face"', "", "runs/own_data_config.py", ("OwnFiles", "HuggingFaceData")),
+    ('[data] name = "rotated-mnist"', "", "runs/data_config.py", ("RotatedData", "RotatedMnistData")),
+    ('[data] name = "rotated-cifar"', "", "runs/data_config.py", ("RotatedData", "RotatedCifarData")),
+    ('[data] name = "femnist"', "", "runs/data_config.py", ("FemnistData",)),
+    ('[data] name = "mnist-writers"', "", "runs/data_config.py", ("WritersData",)),
+    ("[federation]", "", "runs/config.py", ("FederationConfig",)),
 )
 
 FIRST = ("init", "run", "resume", "compare", "choose-k", "assign", "predict", "export", "data", "inspect")

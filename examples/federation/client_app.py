@@ -4,6 +4,6 @@ from pathlib import Path
 
 from task import load_client, make_model
 
-from ifca.experiments.federation import client_app
+from ifca.federation import client_app
 
 app = client_app(Path(__file__).with_name("config.toml"), load_client, make_model)

@@ -4,6 +4,6 @@ from pathlib import Path
 
 from task import make_model
 
-from ifca.experiments.federation import server_app
+from ifca.federation import server_app
 
 app = server_app(Path(__file__).with_name("config.toml"), make_model)

@@ -1,5 +1,5 @@
 """python -m ifca is the command line."""
 
-from ifca.cli import main
+from ifca.cli.main import main
 
 main()

@@ -18,20 +18,20 @@ from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import best_restart
-from ifca.core.oneshot import Clusterer
 from ifca.core.recipe import Algorithm, Option, Recipe
 from ifca.core.types import ClusterState, Params, live_models, select
 from ifca.data import Client, Federation
-from ifca.data.check import as_array
+from ifca.data.assemble import as_array
 from ifca.data.clients import features
-from ifca.engines import Fitted, Job, choose_device, fit
-from ifca.engines.check import check
-from ifca.engines.job import EngineName
-from ifca.engines.live import score_live
+from ifca.engines.live_models import score_live
 from ifca.engines.precision import Precision
-from ifca.engines.rounds import OnRound
+from ifca.methods.oneshot import Clusterer
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
+from ifca.training import Fitted, Job, choose_device, fit
+from ifca.training.job import EngineName
+from ifca.training.preflight import check
+from ifca.training.rounds import OnRound
 
 
 class FewerClustersWarning(UserWarning):

@@ -1,14 +1,14 @@
 """Federations: every loader returns the same type; randomness is an argument."""
 
-from ifca.data.cifar import read_cifar, rotated_cifar
 from ifca.data.clients import Client, Clients
-from ifca.data.digits import rotated_digits
 from ifca.data.federation import Federation
-from ifca.data.femnist import femnist
-from ifca.data.folder import read_client, read_folder, write_client
-from ifca.data.mnist import read_idx, read_mnist, rotated_mnist
-from ifca.data.synthetic import mixture_of_regressions
-from ifca.data.writers import mnist_writers
+from ifca.data.public.cifar import read_cifar, rotated_cifar
+from ifca.data.public.digits import rotated_digits
+from ifca.data.public.femnist import femnist
+from ifca.data.public.mnist import read_idx, read_mnist, rotated_mnist
+from ifca.data.public.regressions import mixture_of_regressions
+from ifca.data.public.writers import mnist_writers
+from ifca.data.sources.folder import read_client, read_folder, write_client
 
 __all__ = [
     "Client",

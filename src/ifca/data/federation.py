@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ifca.core.errors import InvalidInput
-from ifca.data.check import put_together
+from ifca.data.assemble import put_together
 from ifca.data.clients import Client, Clients
 from ifca.data.scaling import Scaling
 

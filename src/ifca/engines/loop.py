@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ifca.core.averages import fold, zero_sum
 from ifca.core.client import change, client_round, score
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, make_plan, on
-from ifca.core.server import fold, zero_sum
 from ifca.core.sketch import Sketch
 from ifca.core.types import Params, Task, model_count, select
 from ifca.data import Clients

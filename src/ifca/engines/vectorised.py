@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
+from ifca.core.averages import fold, zero_sum
 from ifca.core.client import change, client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, make_plan, on
-from ifca.core.server import fold, zero_sum
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.base import Replies, Scores
-from ifca.engines.chunks import places
-from ifca.engines.convsteps import ConvSteps, conv_steps
-from ifca.engines.graphed import GraphedSteps, mapped_step
-from ifca.engines.memory import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
+from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
+from ifca.engines.cuda.graphed import GraphedSteps, mapped_step
+from ifca.engines.gram.chunks import places
+from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:

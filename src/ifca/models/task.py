@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
-from ifca.core.server import parameters_of
 from ifca.core.types import Params, Task
 from ifca.models.augment import augment_of
 from ifca.models.first_layer import first_layer

@@ -14,8 +14,8 @@ from flwr.app import Message, RecordDict
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Clients, Federation
+from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import FaultLog, Unusable, content_of
-from ifca.engines.flower.mail import Mail
 from ifca.engines.flower.records import REPLY
 
 LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
@@ -90,9 +90,11 @@ class Roster:
         return cls(tuple(Member(**{**one, **{s: tuple(one[s]) for s in shapes}}) for one in content))
 
 
-def introduce(mail: Mail, nodes: Sequence[int], faults: FaultLog, t: int, timeout: float) -> list[Member]:
+def introduce(
+    exchange: Exchange, nodes: Sequence[int], faults: FaultLog, t: int, timeout: float
+) -> list[Member]:
     """Ask nodes who they are; in order of place, then id. Those that cannot say are logged."""
-    answers = mail.ask("query", {node: RecordDict() for node in nodes}, timeout)
+    answers = exchange.ask("query", {node: RecordDict() for node in nodes}, timeout)
     members = []
     for node in nodes:
         try:

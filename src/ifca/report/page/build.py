@@ -18,14 +18,14 @@ from ifca.data.files import write_atomically
 from ifca.report.page.clusters import over_time
 from ifca.report.page.compare import comparison, labels
 from ifca.report.page.costs import events, settings, traffic
+from ifca.report.page.distances import model_distances
 from ifca.report.page.headline import headline, tiles
 from ifca.report.page.history import history
 from ifca.report.page.learning import learning
-from ifca.report.page.models import model_distances
 from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import loss_matrix, served
 from ifca.report.page.sizes import sizes, truth
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import EXPLAINED, NAMES, count
 
 STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}

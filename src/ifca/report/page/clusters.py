@@ -13,7 +13,7 @@ from ifca.report.page.flow import flow
 from ifca.report.page.history import History
 from ifca.report.page.images import COLUMNS, ROWS, identity_picture
 from ifca.report.page.parts import Section, figure, paragraph
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed
 
 STOPS = 5  # of the flow

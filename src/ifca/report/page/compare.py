@@ -10,7 +10,7 @@ from ifca.report.page.costs import flat
 from ifca.report.page.headline import metric_of, ranking, side_by_side
 from ifca.report.page.learning import over_rounds
 from ifca.report.page.parts import Section, figure, paragraph, table
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 
 
 def labels(runs: Sequence[RunFolder]) -> list[str]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ifca.report.page.axes import COLOURS, legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, folded, numbers, paragraph, table
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed, number, size_of
 
 LISTED = 40  # events at most, half from the beginning and half from the end

@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from ifca.report.page.parts import Section, figure, folded, paragraph, table
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import EXPLAINED, NAMES, count, duration, listed, number, percent, size_of
 
 CHOSE = "each client is served by the model it chose on its own training data"

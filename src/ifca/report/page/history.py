@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 
 
 @dataclass(frozen=True)

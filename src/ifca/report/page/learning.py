@@ -7,7 +7,7 @@ from markupsafe import Markup
 from ifca.report.page.axes import COLOURS, colour, legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, numbers
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import NAMES, listed, number, percent
 
 MOST = 12  # clusters in one chart

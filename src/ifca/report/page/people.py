@@ -12,7 +12,7 @@ from ifca.report.page.axes import Ticks, chosen, nice, picture
 from ifca.report.page.charts import bars
 from ifca.report.page.images import ROWS, shade_picture
 from ifca.report.page.parts import Section, figure, paragraph, table
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import count, number, percent
 
 WORST = 10

@@ -8,7 +8,7 @@ from ifca.report.page.axes import colour, legend
 from ifca.report.page.charts import areas
 from ifca.report.page.history import History
 from ifca.report.page.parts import Section, figure, table
-from ifca.report.read import RunFolder
+from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed, number, percent
 
 

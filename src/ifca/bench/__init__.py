@@ -1,0 +1,1 @@
+"""How fast are the engines, on which shapes."""

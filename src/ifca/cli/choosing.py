@@ -1,0 +1,53 @@
+"""The verb 'ifca choose-k'."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ifca.core.errors import Interrupted
+from ifca.report.choose_k_figure import write_choice_figure
+from ifca.report.terminal.progress_bar import watching
+from ifca.report.terminal.run_tables import choice_table
+from ifca.runs.choose_k import choose_k, parse_range
+from ifca.runs.config import read_config, with_model
+from ifca.runs.run_folder import next_directory
+
+
+def choose_k_command(
+    config: Annotated[
+        Path | None, typer.Argument(help="A TOML file; without it: the default job. Its k is not used.")
+    ] = None,
+    ks: Annotated[str, typer.Option("--k", help="Numbers of clusters to try, first:last.")] = "1:6",
+    seeds: Annotated[int, typer.Option(help="Trainings for each k, all on the same data.")] = 3,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="A built-in model, or module:function of yours.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder; without it: a new one under runs/.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
+    engine: Annotated[str | None, typer.Option(help="loop or vectorised.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train with several k and seeds, and say which k the data supports; the same --out again goes on."""
+    job = read_config(config, with_model(settings, model), device=device, engine=engine)
+    folder = out or next_directory(job, verb="choose-k")
+    console = Console(stderr=as_json)
+    try:
+        with watching(console, plain=quiet or not console.is_terminal) as progress:
+            found = choose_k(job, parse_range(ks), seeds, folder, progress)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
+    figure = write_choice_figure(folder, found)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    console = console if console.is_terminal else Console(width=140)
+    console.print(choice_table(found))
+    for line in (found["because"], f"figure: {figure}", f"folder: {folder}"):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,144 @@
+"""The verbs of 'ifca federate': the same jobs on Flower. They need the extra [flower]."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ifca.core.callbacks import Several
+from ifca.core.errors import Interrupted, InvalidInput
+from ifca.report.terminal.show import watched
+from ifca.runs.config import read_config
+from ifca.runs.run_folder import next_directory
+from ifca.runs.track.trackers import trackers
+
+app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
+]
+Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+Track = Annotated[
+    list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
+]
+
+
+@app.callback()
+def needs_flower() -> None:
+    """Refuse in one sentence where Flower is not installed."""
+    if importlib.util.find_spec("flwr") is None:
+        raise InvalidInput("'ifca federate' needs Flower: pip install 'ifca[flower]' (Python 3.11 or newer)")
+
+
+@app.command()
+def simulate(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Out = None,
+    cpus: Annotated[float, typer.Option(help="CPU cores that one client takes.")] = 1.0,
+    gpus: Annotated[float, typer.Option(help="Share of a GPU that one client takes.")] = 0.0,
+    ray_address: Annotated[
+        str | None, typer.Option(help="An existing Ray cluster, HOST:PORT or auto.")
+    ] = None,
+    quiet: Quiet = False,
+    track: Track = None,
+) -> None:
+    """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
+    from ifca.federation.simulation import simulate as simulate_config
+
+    chosen = read_config(config, settings)
+    folder = out or next_directory(chosen)
+    tracker = trackers(track, folder)
+    try:
+        watched(
+            lambda bars: simulate_config(
+                chosen, folder, Several([bars, *tracker]), cpus=cpus, gpus=gpus, ray_address=ray_address
+            ),
+            folder,
+            quiet,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command with '--out {folder}' goes on") from None
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    clients: Annotated[int, typer.Option(help="How many clients get a key.")] = 4,
+    host: Annotated[
+        list[str] | None, typer.Option(help="A name or address of the server, as clients say it; repeatable.")
+    ] = None,
+    days: Annotated[int, typer.Option(help="Days until the certificates end.")] = 365,
+) -> None:
+    """Make a CA, the server's certificate and the clients' keys, for a trial."""
+    from ifca.federation.keys import make_keys
+
+    make_keys(folder, clients, tuple(host or ()), days)
+    typer.echo(f"{folder}: keep ca.key and server.key; give each client ca.crt and its file of clients/")
+
+
+@app.command()
+def server(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    port: Annotated[int, typer.Option(help="Where clients connect.")] = 18000,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    tls_dir: Annotated[Path | None, typer.Option(help="A folder made by 'ifca federate keys'.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS, and everybody may join: for trials on one machine.")
+    ] = False,
+    out: Out = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    quiet: Quiet = False,
+    track: Track = None,
+) -> None:
+    """Serve one run to the clients that connect, then stop."""
+    from ifca.federation.server import federate, new, resumed
+    from ifca.federation.superlink import SuperLinkAddress
+
+    if insecure == (tls_dir is not None):
+        raise InvalidInput("give --tls-dir (made by 'ifca federate keys'), or say --insecure")
+    if resume is not None and (config or settings or out):
+        raise InvalidInput("--resume takes the config and the folder of the run; give nothing else")
+    if insecure:
+        typer.echo(
+            "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
+        )
+    chosen = resumed(resume) if resume else read_config(config, settings)
+    folder = resume or out or next_directory(chosen)
+    if resume is None:
+        new(folder)
+    address, tracker = SuperLinkAddress(host, port, tls_dir), trackers(track, folder)
+    try:
+        watched(
+            lambda bars: federate(chosen, folder, address, Several([bars, *tracker]), typer.echo),
+            folder,
+            quiet,
+        )
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"
+        ) from None
+
+
+@app.command()
+def client(
+    server: Annotated[str, typer.Option(help="HOST:PORT of the server.")],
+    data: Annotated[Path, typer.Option(help="The client's .npz file, or the folder that holds it.")],
+    key: Annotated[Path | None, typer.Option(help="The client's private key.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="ca.crt; without it: that of the key's folder.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="For a server that said so, too.")] = False,
+    patience: Annotated[float, typer.Option(help="Seconds to try again when turned away.")] = 60.0,
+) -> None:
+    """Take part with one client's data, until interrupted. The data stay here."""
+    from ifca.federation.supernode import join
+
+    try:
+        join(server, data, key, ca, insecure, patience, typer.echo)
+    except KeyboardInterrupt:
+        typer.echo("client: stopped")

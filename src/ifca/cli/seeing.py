@@ -1,0 +1,66 @@
+"""The verbs to see a run: its page, and the live view."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ifca.core.errors import InvalidInput
+from ifca.report.live_run import LiveRun
+from ifca.report.page import write_page
+from ifca.report.page_server import PageServer
+from ifca.report.terminal.live_terminal import watch_terminal
+from ifca.report.terminal.show import REPORT
+
+
+def report_command(
+    directories: Annotated[list[Path], typer.Argument(help="Run folders; several are compared on one page.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The page; without it: report.html in the (first) folder."),
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about a run, or a comparison of several."""
+    runs = [LiveRun(folder).read() for folder in directories]
+    for run in runs:
+        if not run.rounds:
+            raise InvalidInput(f"{run.path}: has no round yet, there is nothing to report")
+    if len(directories) > 1 and out is None:
+        raise InvalidInput("several runs: say where the page should go, with -o page.html")
+    file = write_page(runs, out or directories[0] / REPORT)
+    typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")
+
+
+def watch_command(
+    directory: Annotated[Path, typer.Argument(help="The folder of a run: not begun, going on, or finished.")],
+    port: Annotated[int, typer.Option(help="The page's port on this machine; 0: any that is free.")] = 0,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="In this terminal, until the run ends.")
+    ] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Watch a run live: a page in the browser, or (--terminal) here."""
+    try:
+        if terminal:
+            watch_terminal(Console(), directory)
+            return
+        with _listening(directory, port) as server:
+            typer.echo(f"live page of {directory}: {server.address} (this machine only; ctrl-C stops)")
+            if browser:
+                webbrowser.open(server.address)
+            server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("watch: stopped; the run is not touched")
+
+
+def _listening(directory: Path, port: int) -> PageServer:
+    try:
+        return PageServer(directory, port)
+    except (OSError, OverflowError) as reason:
+        raise InvalidInput(
+            f"--port {port}: cannot be used ({getattr(reason, 'strerror', None) or reason})"
+        ) from None

@@ -1,0 +1,1 @@
+"""Public data sets: where their files are, and how they become clients."""

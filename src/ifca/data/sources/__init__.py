@@ -1,0 +1,1 @@
+"""Data of the user's own: folders, tables, LEAF, Hugging Face."""

@@ -1,0 +1,169 @@
+"""A folder with a file per client (.npz, .csv or .parquet), or one table of all clients."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ifca.core.errors import InvalidInput
+from ifca.data.assemble import arrays
+from ifca.data.clients import Client
+from ifca.data.federation import Federation
+from ifca.data.problems import Complain, Source, refuse
+from ifca.data.sources.columns import Columns, clients_of, of_kind, rows_of, with_test_part
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import Table, read_table
+
+KINDS = (".npz", *TABLES)
+AS_THEY_ARE = Columns()
+
+
+def read_folder(folder: Path, classes: int | None = None, columns: Columns = AS_THEY_ARE) -> Federation:
+    """All client files of a folder, in order of their names; a file's name is its client's id.
+
+    columns: which columns of .csv and .parquet files are what.
+    """
+    return Federation.from_clients(folder_clients(folder, columns), classes)
+
+
+def read_clients_table(file: Path, columns: Columns, classes: int | None = None) -> Federation:
+    """One .csv or .parquet file with the rows of all clients; columns.client says whose a row is."""
+    return Federation.from_clients(table_clients(file, columns), classes)
+
+
+def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:
+    """The clients of a folder; where complain returns, files that are wrong are left out."""
+    files = client_files(folder, complain)
+    if not files or files[0].suffix == ".npz":
+        clients = [client for file in files if (client := _read_arrays(file, columns, complain)) is not None]
+        return [with_test_part(client, columns) for client in clients]
+    tables = [table for file in files if (table := read_table(file, complain)) is not None]
+    if not columns.features:
+        tables = _same_columns(tables, complain)
+    rows = [one for table in tables for one in rows_of(table, columns, table.file.stem, complain)]
+    return clients_of(rows, columns, complain)
+
+
+def _same_columns(tables: list[Table], complain: Complain) -> list[Table]:
+    """Tables with the columns of most of them, in one order: a feature is known by its name."""
+    if not tables:
+        return []
+    usual = Counter(frozenset(table.columns) for table in tables).most_common(1)[0][0]
+    first = next(table for table in tables if table.columns.keys() == usual)
+    for table in tables:
+        for name in sorted(usual - table.columns.keys()):
+            complain(f"{table.file}: has no column {name}, which {first.file.name} has")
+        for name in sorted(table.columns.keys() - usual):
+            complain(f"{table.file}: has a column {name}, which {first.file.name} has not")
+    return [
+        replace(table, columns={name: table.columns[name] for name in first.columns})
+        for table in tables
+        if table.columns.keys() == usual
+    ]
+
+
+def table_clients(file: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:
+    """The clients of one table."""
+    if file.suffix not in TABLES:
+        complain(f"{file}: a table is a .csv or a .parquet file")
+        return []
+    table = read_table(file, complain)
+    if table is not None and columns.client is None:
+        complain(f"{file}: which column says whose a row is? Give client (columns: {table.names()})")
+    if table is None or columns.client is None:
+        return []
+    return clients_of(rows_of(table, columns, None, complain), columns, complain)
+
+
+def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
+    """The files of a folder that hold clients, all of one kind, in order of their names."""
+    if not folder.is_dir():
+        complain(f"{folder}: no such folder of client files")
+        return []
+    found = sorted(file for file in folder.iterdir() if file.name[0] != ".")
+    files = [file for file in found if file.suffix in KINDS]
+    for file in found:
+        if file.suffix not in KINDS and file.suffix.lower() in KINDS:
+            complain(f"{file}: its name must end in {file.suffix.lower()}, in small letters")
+    if not files:
+        complain(f"{folder}: the folder has no .npz, .csv or .parquet file (one per client is expected)")
+        return []
+    kinds = Counter(file.suffix for file in files).most_common()
+    if len(kinds) > 1:
+        named = " and ".join(
+            f"{kind} ({next(f.name for f in files if f.suffix == kind)})" for kind, _ in kinds
+        )
+        complain(f"{folder}: holds files of several kinds, {named}; all clients must be of one")
+    return [file for file in files if file.suffix == kinds[0][0]]
+
+
+def read_client(file: Path, columns: Columns = AS_THEY_ARE) -> Client:
+    """One client's file; a file that is cut off, altered or of another kind is named in the complaint."""
+    if file.suffix not in TABLES:
+        client = _read_arrays(file, columns, refuse)
+        assert client is not None
+        return client
+    table = read_table(file, refuse)
+    assert table is not None
+    return clients_of(rows_of(table, columns, file.stem), columns)[0]
+
+
+def write_client(file: Path, client: Client) -> None:
+    """The inverse of read_client, as .npz."""
+    content = {name: getattr(client, name) for name in ("x", "y", "x_test", "y_test", "cluster")}
+    given = {name: np.asarray(value) for name, value in content.items() if value is not None}
+    np.savez(file, **given)  # type: ignore[arg-type]
+
+
+def _read_arrays(file: Path, columns: Columns, complain: Complain) -> Client | None:
+    """One .npz file: x, y, optionally x_test, y_test and cluster."""
+    try:
+        content = load_npz(file)
+    except InvalidInput as reason:
+        complain(str(reason))
+        return None
+    known = ("x", "y", "x_test", "y_test", "cluster")
+    missing = [name for name in ("x", "y") if name not in content]
+    unknown = sorted(set(content) - set(known))
+    if missing:
+        found = ", ".join(sorted(content)) or "nothing"
+        complain(f"{file}: has no array {missing[0]} (found: {found})")
+    if unknown:
+        complain(f"{file}: unknown array {unknown[0]} (known: {', '.join(known)})")
+    if missing:
+        return None
+    source, test_source = Source(f"{file}"), Source(f"{file}, test part")
+    train, test = arrays(source, content["x"], content["y"], complain), None
+    if "x_test" in content or "y_test" in content:
+        test = arrays(test_source, content.get("x_test"), content.get("y_test"), complain)
+        if test is None:
+            return None
+    cluster = content.get("cluster")
+    if cluster is not None and (cluster.size != 1 or cluster.dtype.kind not in "iu"):
+        complain(f"{file}: cluster must be one whole number")
+        return None
+    if train is None:
+        return None
+    y = of_kind(train.y, columns, source, complain)
+    x_test = None if test is None else test.x
+    y_test = None if test is None else of_kind(test.y, columns, test_source, complain)
+    if y is None or (test is not None and y_test is None):
+        return None
+    true = None if cluster is None else int(cluster.item())
+    return Client(train.x, y, x_test, y_test, file.stem, true, source, test_source)
+
+
+def load_npz(file: Path) -> dict[str, Any]:
+    """The arrays of a .npz file; no code in it is run."""
+    if not file.is_file():
+        raise InvalidInput(f"{file}: no such file")
+    try:
+        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, KeyError, TypeError) as reason:
+        raise InvalidInput(f"{file}: not a readable .npz file ({reason}); it may be cut off") from reason

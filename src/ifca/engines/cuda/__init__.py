@@ -1,0 +1,1 @@
+"""Kernels and captured graphs for CUDA, and nothing else."""

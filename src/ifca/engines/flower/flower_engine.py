@@ -1,0 +1,217 @@
+"""The engine whose clients are elsewhere: turns go out as messages, replies are checked and folded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
+from torch import Tensor
+
+from ifca.core.averages import fold, zero_sum
+from ifca.core.client import change
+from ifca.core.recipe import Recipe
+from ifca.core.sketch import Sketch
+from ifca.core.types import ClientReply, Params, model_count
+from ifca.data import Clients, Federation
+from ifca.engines.base import Replies, Scores
+from ifca.engines.flower.exchange import Answers
+from ifca.engines.flower.faults import TooFewClients, Unusable, content_of, scores_of, update_of
+from ifca.engines.flower.records import TURN, Scales, pack, weigh
+from ifca.engines.flower.session import Session
+
+Read = TypeVar("Read")
+Turn = tuple[int, list[float], Params]
+"""A usable reply: identity, losses [k], update."""
+
+
+class FlowerEngine:
+    """Maps the client function over nodes. Rounds, averages and identities are those of every engine."""
+
+    name = "flower"
+
+    def __init__(
+        self,
+        session: Session,
+        recipe: Recipe,
+        federation: Federation,
+        shared: frozenset[str] = frozenset(),
+        *,
+        alone: bool = False,
+        open_to_new: bool = True,
+    ) -> None:
+        """alone: clients train the local solutions of one-shot clustering; open_to_new: others may join."""
+        self.session, self.recipe, self.federation, self.shared = session, recipe, federation, shared
+        self.alone, self.open_to_new = alone, open_to_new
+        self._t = 0  # the round that was trained last
+        self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
+
+    def train(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    ) -> Replies:
+        """Round t; with too few usable replies it is repeated, and at last given up."""
+        terms, self._t = self.session.terms, t
+        need = min(terms.min_clients, len(who))
+        m = len(self.federation.train)
+        carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
+        for attempt in range(terms.attempts):
+            self.session.look(t, self.open_to_new)
+            turns = self._turns(theta, who, known, t, carried)
+            if len(turns) >= need:
+                replies = self._folded(theta, who, known, turns, carried)
+                return (
+                    replies
+                    if sketch is None
+                    else replies._replace(sketch=self._sketches(sketch, theta, turns))
+                )
+            detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
+            self.session.faults.add(t, "-", 0, "repeated", detail)
+            time.sleep(terms.pause)
+        raise TooFewClients(
+            f"round {t + 1} had {len(turns)} usable replies of {len(who)} clients, min_clients is {need}, "
+            f"in each of {terms.attempts} attempts; faults.jsonl says why"
+        )
+
+    def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
+        """Let every client judge all k models, or its own. Clients that do not answer: NaN."""
+        part = "test" if clients is self.federation.test else "train"
+        last = self._last(theta, part, own)
+        if last is not None:
+            return last
+        models, scales = model_count(theta) if own is None else 1, Scales()
+        wanted = torch.full((len(clients),), -1) if own is None else own
+        table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
+        answered = torch.zeros(len(clients), dtype=torch.bool)
+        self.session.look(self._t, False)
+        missing = list(range(len(clients)))
+        for _ in range(self.session.terms.attempts):
+            messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
+            self.session.evaluation_bytes += sum(scales.weigh(content) for content in messages.values())
+            answers = self.session.exchange.ask("evaluate", messages)
+            for i in missing:
+                most = None if self.federation.classes is None else int(clients.sizes[i])
+                found = self._usable(
+                    answers,
+                    clients.ids[i],
+                    self._t,
+                    lambda reply, most=most: scores_of(reply, models, most),  # type: ignore[misc]
+                )
+                if found is not None:
+                    table[i], answered[i] = torch.tensor(found, dtype=torch.float64).T, True
+            failed = {clients.ids[i]: i for i in missing if not answered[i]}
+            missing = [i for name, i in failed.items() if self.session.roster.node(name) in answers.replies]
+            if not missing:  # who is silent or gone will not be there a moment later either
+                break
+        table = table.to(next(iter(theta.values())).dtype)
+        scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
+        self._scores[part] = theta, own, scores
+        return scores
+
+    def _sketches(self, sketch: Sketch, theta: Params, turns: dict[int, Turn]) -> Tensor:
+        """The updates in a few numbers, made from what was received."""
+        moved = []
+        for _, (j, losses, update) in sorted(turns.items()):
+            reply = ClientReply(torch.tensor(j), torch.tensor(losses), update)
+            moved.append(change(self.recipe, theta, reply))
+        return torch.stack([sketch.of({n: v[None] for n, v in one.items()})[0] for one in moved]).cpu()
+
+    def fits(self, theta: Params) -> None:
+        """Clients bring their own memory."""
+
+    def _last(self, theta: Params, part: str, own: Tensor | None) -> Scores | None:
+        """The answer to the same question, where it was put before: after the last round it is put twice."""
+        if part not in self._scores:
+            return None
+        of, chosen, scores = self._scores[part]
+        same = chosen is own or (chosen is not None and own is not None and torch.equal(chosen, own))
+        known = of.keys() == theta.keys() and all(torch.equal(v, of[name]) for name, v in theta.items())
+        return scores if known and same else None
+
+    def _turns(
+        self, theta: Params, who: Tensor, known: Tensor, t: int, carried: tuple[Tensor, Tensor]
+    ) -> dict[int, Turn]:
+        """Usable replies by participant; the bytes of all messages are counted, used or not."""
+        clients, places, scales = self.federation.train, who.tolist(), Scales()
+        messages = self.messages(theta, clients, places, known, t, "train")
+        answers = self.session.exchange.ask("train", messages)
+        turns: dict[int, Turn] = {}
+        for i, own in zip(places, known.tolist(), strict=True):
+            node = self.session.roster.node(clients.ids[i])
+            if node in messages and node not in answers.busy:
+                carried[0][i] += scales.weigh(messages[node])
+            reply = answers.replies.get(node)
+            if reply is not None and reply.has_content():
+                carried[1][i] += sum(weigh(record) for record in reply.content.values())
+            turn = self._usable(
+                answers,
+                clients.ids[i],
+                t,
+                lambda reply, own=own: update_of(  # type: ignore[misc]
+                    reply, theta, own, t, half=self.session.terms.half, option=self.recipe.option
+                ),
+            )
+            if turn is not None:
+                turns[i] = turn
+        return turns
+
+    def messages(
+        self, theta: Params, clients: Clients, places: list[int], known: Tensor, t: int, part: str
+    ) -> dict[int, RecordDict]:
+        """A message by node: the k models, or the one that is known. Equal records are one object."""
+        classes = self.federation.classes
+        turn: dict[str, ConfigRecordValues] = {
+            "round": t,
+            "alone": self.alone,
+            "half": self.session.terms.half,
+            "part": part,
+        }
+        turn["classes"] = -1 if classes is None else classes
+        packed: dict[int, dict[str, ArrayRecord]] = {}
+        connected, messages = set(self.session.exchange.nodes()), {}
+        for i, own in zip(places, known.tolist(), strict=True):
+            node = self.session.roster.node(clients.ids[i])
+            if node not in connected:
+                continue
+            if own not in packed:
+                some = theta if own < 0 else {n: v[own : own + 1] for n, v in theta.items()}
+                packed[own] = pack(some, self.shared)
+            messages[node] = RecordDict({**packed[own], TURN: ConfigRecord({**turn, "own": own >= 0})})
+        return messages
+
+    def _usable(self, answers: Answers, name: str, t: int, read: Callable[..., Read]) -> Read | None:
+        """What a client's reply says, or None and a fault."""
+        node = self.session.roster.node(name)
+        try:
+            if node in answers.busy:
+                raise Unusable("busy", "still owes the reply to an earlier message")
+            if node not in answers.replies and node not in answers.silent:
+                raise Unusable("absent", "not connected")
+            return read(content_of(answers.replies.get(node)))
+        except Unusable as reason:
+            self.session.faults.add(t, name, node, reason.kind, str(reason))
+            return None
+
+    def _folded(
+        self,
+        theta: Params,
+        who: Tensor,
+        known: Tensor,
+        turns: dict[int, Turn],
+        carried: tuple[Tensor, Tensor],
+    ) -> Replies:
+        """The sum over those who answered, in the order of the participants whatever order they came in."""
+        like, sizes = next(iter(theta.values())), self.federation.train.sizes
+        total, answered = zero_sum(theta), torch.tensor([i in turns for i in who.tolist()])
+        for i, (j, _, update) in sorted(turns.items()):
+            weight = like.new_tensor([int(sizes[i]) if self.recipe.weighted else 1])
+            fold(total, torch.tensor([j]), {n: v[None] for n, v in update.items()}, weight)
+        heard = [turns[i] for i in who.tolist() if i in turns]
+        identity = torch.tensor([j for j, _, _ in heard])
+        table = torch.tensor([losses for _, losses, _ in heard], dtype=torch.float64).to(like.dtype)
+        asked = bool((known[answered] < 0).any())
+        own = table.gather(1, identity[:, None])[:, 0]
+        missing = None if bool(answered.all()) else answered
+        seen = table if asked else None
+        return Replies(identity, own, seen, total, answered=missing, carried=carried)

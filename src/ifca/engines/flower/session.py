@@ -1,0 +1,32 @@
+"""What the engines of one run share, and the terms that its federation agrees on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ifca.engines.flower.exchange import Exchange
+from ifca.engines.flower.faults import FaultLog
+from ifca.engines.flower.roster import Roster
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a federation agrees on."""
+
+    min_clients: int = 1
+    attempts: int = 3
+    pause: float = 1.0  # seconds before a round is repeated
+    half: bool = False
+
+
+@dataclass
+class Session:
+    """What the engines of one run share: the exchange, who is where, what went wrong, bytes of evaluation."""
+
+    exchange: Exchange
+    roster: Roster
+    terms: Terms = field(default_factory=Terms)
+    faults: FaultLog = field(default_factory=FaultLog)
+    look: Callable[[int, bool], None] = lambda _t, _joining: None  # for clients that came back, or may join
+    evaluation_bytes: int = 0

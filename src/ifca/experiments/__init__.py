@@ -1,1 +1,0 @@
-"""Configs, runs and their folders."""

@@ -1,0 +1,112 @@
+"""The ClientApp and the ServerApp of a config: what 'ifca federate' runs, and a Flower app is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import fields, replace
+from functools import lru_cache
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+from ifca.core.errors import IFCAError, InvalidInput
+from ifca.data import Client, Federation, read_client
+from ifca.data.files import write_atomically
+from ifca.federation.clientapp import make_client_app, one_client
+from ifca.federation.serverapp import serve
+from ifca.models import as_factory
+from ifca.models.task import Factory
+from ifca.runs.config import Config, FederationConfig, read_config
+from ifca.runs.make import make_federation, make_job
+from ifca.runs.run_folder import PRIVATE
+from ifca.training import Job
+
+LoadClient = Callable[[Context], Client]
+DONE, FAILED = "done.json", "failed.json"  # told to 'ifca federate server', which waits in another process
+POLL = 0.2  # seconds between looks for replies
+
+
+def client_app(
+    config: Path | Config, load_client: LoadClient | None = None, model: Factory | None = None
+) -> ClientApp:
+    """A node's app. Without load_client: the file of the node's own config, or its part of the config's data.
+
+    config: a TOML file as for 'ifca run'; keys of Flower's run config with the same name go over it.
+    model: a torch module or a function that makes one, in place of the config's.
+    """
+
+    def site(context: Context) -> Federation:
+        if load_client is not None:
+            return one_client(load_client(context), context)
+        if "data" in context.node_config:
+            return one_client(read_client(client_file(Path(str(context.node_config["data"])))), context)
+        place = int(context.node_config.get("partition-id", -1))
+        return part_of(_whole(config_of(context, config)), place)
+
+    def job_of(context: Context, mine: Federation) -> Job:
+        alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
+        job = make_job(alone, mine)
+        return job if model is None else replace(job, model=as_factory(model))
+
+    return make_client_app(site, job_of)
+
+
+def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp:
+    """The server's app: it trains over the grid and writes a run folder (run config: out, resume)."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        out = Path(str(context.run_config.get("out", "federation-run")))
+        made = None if model is None else as_factory(model)
+        try:
+            serve(grid, config_of(context, config), out, model=made, poll=POLL)
+        except IFCAError as reason:
+            _note(out, FAILED, {"kind": type(reason).__name__, "message": str(reason)})
+            raise
+        _note(out, DONE, {})
+
+    return app
+
+
+def config_of(context: Context, config: Path | Config) -> Config:
+    """The config with the keys of Flower's run config over it."""
+    if isinstance(config, Config):
+        return config
+    given = {key.replace("-", "_"): value for key, value in context.run_config.items()}
+    known, terms = ({f.name for f in fields(kind)} for kind in (Config, FederationConfig))
+    settings = [f"federation.{key}={json.dumps(value)}" for key, value in given.items() if key in terms]
+    return read_config(config, settings, **{key: value for key, value in given.items() if key in known})
+
+
+@lru_cache(maxsize=1)
+def _whole(config: Config) -> Federation:
+    """The config's data, once in a process that plays many clients."""
+    return make_federation(config)
+
+
+def part_of(whole: Federation, place: int) -> Federation:
+    """The client at a place of a federation, with its test part."""
+    if not 0 <= place < len(whole.train):
+        raise InvalidInput(f"partition-id is {place}, but the data has {len(whole.train)} clients")
+    mine = [i for i, owner in enumerate(whole.test_owner.tolist()) if owner == place]
+    test = whole.test.subset(mine) if whole.test is not None and mine else None
+    return Federation(whole.train.subset([place]), test, whole.classes)
+
+
+def _note(out: Path, name: str, content: dict[str, str]) -> None:
+    if (out / PRIVATE).is_dir():
+        write_atomically(out / PRIVATE / name, json.dumps(content).encode())
+
+
+def client_file(path: Path) -> Path:
+    """The one .npz file of a client's folder (or the file itself)."""
+    if path.is_file():
+        return path
+    files = sorted(path.glob("*.npz")) if path.is_dir() else []
+    if len(files) != 1:
+        raise InvalidInput(f"{path}: a client's folder must hold one .npz file, found {len(files)}")
+    return files[0]

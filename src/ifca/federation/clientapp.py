@@ -1,0 +1,115 @@
+"""The ClientApp: each handler is the turn of ONE client, and only translates records and calls core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from ifca.core.client import client_round, score
+from ifca.core.sampling import Plan, make_plan, on
+from ifca.core.types import Params, model_count, select
+from ifca.data import Client, Clients, Federation
+from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
+from ifca.training.job import Job
+
+Site = Callable[[Context], Federation]
+"""A node's own data: a federation of one client."""
+JobOf = Callable[[Context, Federation], Job]
+"""How that client trains: recipe, model, device. Only the server knows k and the other clients."""
+
+
+def make_client_app(site: Site, job_of: JobOf) -> ClientApp:
+    """What a node runs: it says who it is, takes its turns, and judges models. Data stay where they are."""
+    app = ClientApp()
+
+    def job(message: Message, context: Context) -> Job:
+        turn, mine = message.content.config_records[TURN], site(context)
+        classes = cast(int, turn["classes"])
+        mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
+        whole = job_of(context, mine)
+        return whole.local_solutions() if turn["alone"] else whole
+
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        place = int(context.node_config.get("partition-id", -1))
+        return Message(description(site(context), place), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(take_turn(job(message, context), message.content), reply_to=message)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        return Message(judge(job(message, context), message.content), reply_to=message)
+
+    return app
+
+
+def one_client(client: Client, context: Context) -> Federation:
+    """A client as its node's data; without an id it is named by its partition, or by its node."""
+    name = client.id or str(context.node_config.get("partition-id", context.node_id))
+    named = Client(client.x, client.y, client.x_test, client.y_test, name, client.cluster)
+    return Federation.from_clients([named])
+
+
+def description(mine: Federation, place: int) -> RecordDict:
+    """What the server may know of a client: its name, how much it has, of what kind."""
+    train, test = mine.train, mine.test
+    content: dict[str, str | int | list[int]] = {
+        "id": train.ids[0],
+        "place": place,
+        "samples": int(train.sizes[0]),
+        "test_samples": 0 if test is None else int(test.sizes[0]),
+        "input_shape": list(mine.input_shape),
+        "target_shape": list(train.y.shape[1:]),
+        "pixels": int(train.x.dtype == torch.uint8),
+        "classes": -1 if mine.classes is None else mine.classes,
+    }
+    if train.true_cluster is not None:
+        content["cluster"] = int(train.true_cluster[0])
+    return RecordDict({REPLY: ConfigRecord(content)})  # type: ignore[arg-type]
+
+
+def take_turn(job: Job, content: RecordDict) -> RecordDict:
+    """Lines 5 to 12 of Algorithm 2 for this client."""
+    turn = content.config_records[TURN]
+    t, own = cast(int, turn["round"]), turn["own"]
+    theta, clients = _models(job, content), job.federation.train
+    data = clients.one(0, job.device, job.dtype)
+    known = torch.zeros((), dtype=torch.long, device=job.device) if own else None
+    plan = _plan(job, t, clients)
+    reply = client_round(job.task, job.recipe, job.recipe.step(t), theta, data, plan, known)
+    j, update = int(reply.identity), reply.update
+    if turn["half"]:
+        sent = select(theta, j)
+        update = {n: _half(v, sent[n], job.recipe.option == "model") for n, v in update.items()}
+    found = MetricRecord({"round": t, "identity": j, "losses": reply.losses.double().tolist()})
+    return RecordDict({UPDATE: to_record(update), REPLY: found})
+
+
+def judge(job: Job, content: RecordDict) -> RecordDict:
+    """Loss and right predictions of every model that was sent, on this client's training or test data."""
+    part = job.federation.test if content.config_records[TURN]["part"] == "test" else job.federation.train
+    assert part is not None
+    theta, data = _models(job, content), part.one(0, job.device, job.dtype)
+    table = [torch.stack(score(job.task, select(theta, j), data)) for j in range(model_count(theta))]
+    loss, correct = torch.stack(table).double().cpu().T.tolist()
+    return RecordDict({REPLY: MetricRecord({"loss": loss, "correct": correct})})
+
+
+def _half(value: torch.Tensor, sent: torch.Tensor, model: bool) -> torch.Tensor:
+    """An update in half precision: of a model its change, which needs fewer digits than itself."""
+    return (value - sent if model else value).half()
+
+
+def _models(job: Job, content: RecordDict) -> Params:
+    return {name: value.to(job.device, job.dtype) for name, value in unpack(content).items()}
+
+
+def _plan(job: Job, t: int, clients: Clients) -> Plan:
+    plan = make_plan(job.recipe, t, clients.keys, clients.sizes)
+    return on(Plan(*(None if part is None else part[0] for part in plan)), job.device)

@@ -1,0 +1,116 @@
+"""'ifca federate server': a SuperLink, the clients' keys, one run of a config, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import tomli_w
+
+from ifca.core.callbacks import Callback as Told
+from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.engines.flower import TooFewClients
+from ifca.federation.apps import DONE, FAILED
+from ifca.federation.flwr_command import connection, register, status, submit
+from ifca.federation.follow import Follower
+from ifca.federation.keys import CA
+from ifca.federation.processes import ProcessFailed, last_words, running, wait_healthy
+from ifca.federation.superlink import SuperLinkAddress
+from ifca.runs.config import Config, with_absolute_paths, write_config
+from ifca.runs.run_folder import CONFIG, PRIVATE, check_unused, open_directory
+
+APP = '''"""Made by ifca federate server: the config beside this file, on Flower."""
+
+from pathlib import Path
+
+from ifca.federation import client_app, server_app
+
+CONFIG = Path(__file__).with_name("config.toml")
+client = client_app(CONFIG)
+server = server_app(CONFIG)
+'''
+KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)}
+
+
+def federate(
+    config: Config, out: Path, address: SuperLinkAddress, callback: Told, say: Callable[[str], None]
+) -> None:
+    """Serve one run to its end; an interruption leaves its checkpoint, to go on from with --resume."""
+    address.check()
+    config = replace(with_absolute_paths(config), engine="flower")
+    work = (out / PRIVATE).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    for note in (DONE, FAILED):
+        (work / note).unlink(missing_ok=True)
+    log, home = work / "superlink.log", work / "home"
+    with running(address.command(work), log, home) as superlink:
+        scheme = "http" if address.tls is None else "https"
+        ca = None if address.tls is None else address.tls / CA
+        wait_healthy(superlink, f"{scheme}://{address.local}/health", ca, log, 90)
+        connection(home, address)
+        register(address, work)
+        run = submit(_app(config, out, work), home)
+        terms = config.federation
+        say(
+            f"open at {address.host}:{address.port}; waiting for {terms.clients or terms.min_clients} clients"
+        )
+        follower = Follower(out, config, callback, say)
+        while not (work / DONE).exists():
+            follower.look()
+            _still_there(superlink, work, home, run, log, follower)
+            time.sleep(0.2)
+        follower.look()
+        follower.finish()
+
+
+def resumed(out: Path) -> Config:
+    """The config of a federation's run that was begun."""
+    config = open_directory(out)
+    if config.engine != "flower":
+        raise InvalidInput(f"{out}: was not begun by 'ifca federate'; 'ifca resume {out}' goes on with it")
+    return config
+
+
+def new(out: Path) -> None:
+    """Refuse a folder in use before anything is started."""
+    check_unused(out)
+
+
+def _still_there(
+    superlink: subprocess.Popen[bytes], work: Path, home: Path, run: str, log: Path, follower: Follower
+) -> None:
+    if (work / FAILED).exists():
+        told = json.loads((work / FAILED).read_text())
+        raise KINDS.get(told["kind"], IFCAError)(told["message"])
+    if superlink.poll() is not None:
+        raise ProcessFailed(f"the SuperLink ended: {last_words(log)}; --resume goes on from the checkpoint")
+    if follower.silent_for() > 30:
+        follower.heard()
+        said = status(run, home)
+        if said.startswith("finished") and not (work / DONE).exists() and not (work / FAILED).exists():
+            raise ProcessFailed(f"the run ended ({said}); see {log}; --resume goes on from the checkpoint")
+
+
+def _app(config: Config, out: Path, work: Path) -> Path:
+    """A Flower app of two short files and the config."""
+    folder = work / "ifca-federation"
+    folder.mkdir(exist_ok=True)
+    (folder / "ifca_app.py").write_text(APP)
+    (folder / CONFIG).write_text(write_config(config))
+    components = {"serverapp": "ifca_app:server", "clientapp": "ifca_app:client"}
+    project = {
+        "name": "ifca-federation",
+        "version": version("ifca"),
+        "license": "Apache-2.0",
+        "dependencies": [],
+    }
+    flower = {"publisher": "ifca", "components": components, "config": {"out": str(out.resolve())}}
+    (folder / "pyproject.toml").write_text(
+        tomli_w.dumps({"project": project, "tool": {"flwr": {"app": flower}}})
+    )
+    return folder

@@ -1,0 +1,63 @@
+"""Before a client says anything: is there a server at the address, and is it the one we trust?"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from pathlib import Path
+
+from ifca.core.errors import InvalidInput
+
+SECONDS = 5.0
+
+
+def server_is_there(server: str, ca: Path | None) -> bool:
+    """Whether somebody is there yet; a server that must not be joined is refused. ca: None, plain text."""
+    host, port = address(server, "--server")
+    try:
+        with socket.create_connection((host, port), timeout=SECONDS) as plain:
+            try:
+                with trust(ca).wrap_socket(plain, server_hostname=host):
+                    pass
+            except ssl.SSLCertVerificationError as reason:
+                raise InvalidInput(
+                    f"{server}: its certificate is not accepted by {ca} ({reason.verify_message})"
+                ) from reason
+            except (ssl.SSLError, ConnectionResetError) as reason:
+                if ca is None:
+                    return True
+                raise InvalidInput(f"{server}: does not speak TLS, so it is not joined") from reason
+    except OSError:
+        return False
+    if ca is None:
+        raise InvalidInput(f"{server}: asks for TLS; give --key and --ca instead of --insecure")
+    return True
+
+
+def is_there(place: str, option: str) -> bool:
+    """Whether anybody listens at an address."""
+    try:
+        with socket.create_connection(address(place, option), timeout=SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+def address(place: str, option: str) -> tuple[str, int]:
+    """HOST:PORT, or [HOST]:PORT."""
+    host, colon, port = place.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidInput(f"{option} must be HOST:PORT, got {place}")
+    return host.strip("[]"), int(port)
+
+
+def trust(ca: Path | None) -> ssl.SSLContext:
+    """Whom a client believes: servers with a certificate by ca; None: whoever is there."""
+    if ca is not None:
+        try:
+            return ssl.create_default_context(cafile=str(ca))
+        except (ssl.SSLError, OSError) as reason:
+            raise InvalidInput(f"{ca}: holds no certificate ({reason})") from reason
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

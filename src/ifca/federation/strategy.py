@@ -1,0 +1,144 @@
+"""IFCA as a Flower Strategy, for those who drive Flower's own loop: hooks translate records and call core.
+
+A round of Algorithm 2 is a round of Flower. Where a cluster is split its members repeat their turn; Flower's
+hooks have no place for that, so these messages go over the grid between two of them. Checkpoints and clients
+that join are in 'serve' of ifca.federation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from ifca.core.callbacks import Record
+from ifca.core.types import ClusterState
+from ifca.engines.flower.exchange import Answers, Exchange
+from ifca.engines.flower.faults import TooFewClients
+from ifca.engines.flower.flower_engine import FlowerEngine
+from ifca.engines.flower.records import from_record, to_record
+from ifca.engines.flower.roster import Roster, introduce
+from ifca.engines.flower.session import Session, Terms
+from ifca.engines.live_models import live_part
+from ifca.training.evaluate import evaluate
+from ifca.training.job import Job
+from ifca.training.rounds import one_round, sketch_of, taking_part
+
+
+class _Collected(Exchange):
+    """Exchange that Flower's own loop has sent and collected already; what is asked beyond that is sent."""
+
+    collected: dict[int, Message] | None = None  # by node
+
+    def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
+        """What came back, once."""
+        if self.collected is None:
+            return super().ask(kind, content, timeout)
+        replies, self.collected = self.collected, None
+        return Answers(replies, set(), set(content) - set(replies))
+
+
+class IFCAStrategy(Strategy):
+    """IFCA, its options and the global baseline, one hook at a time. state: as start() makes it.
+
+    history: a record for each round, as in rounds.jsonl.
+    """
+
+    def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
+        self.job, self.state, self._mail = job, state, _Collected(grid)
+        self.history, self._sketch = list[Record](), sketch_of(job, state)
+        terms = replace(terms or Terms(), attempts=1, pause=0)
+        self.session = Session(self._mail, roster, terms)
+        self._engine, self._sent = (
+            FlowerEngine(self.session, job.recipe, job.federation, job.shared),
+            list[Message](),
+        )
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """The k models as start() of Flower carries them."""
+        return to_record(self.state.theta)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Lines 3 and 4: who takes part, and who is sent which models."""
+        del server_round, config, grid
+        self.state = replace(self.state, theta=from_record(arrays))
+        self._who, self._known = taking_part(self.job, self.state)
+        models, own, _ = live_part(self.state.theta, self._known)
+        clients, places = self.job.federation.train, self._who.tolist()
+        return self._messages(
+            self._engine.messages(models, clients, places, own, self.state.round, "train"), "train"
+        )
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Lines 13 to 15: the averages. Too few usable replies: the models stay, the round is done again."""
+        del server_round
+        self._mail.collected = self._by_node(replies)
+        try:
+            self.state, record = one_round(
+                self.job, self._engine, self.state, self._who, self._known, self._sketch
+            )
+        except TooFewClients as reason:
+            logging.getLogger("ifca.federation").warning("%s", reason)
+            return None, None
+        self.history.append(record)
+        told = MetricRecord({"train_loss": record["train_loss"], "cluster_sizes": record["cluster_sizes"]})
+        return self.arrays, told
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """All models to all clients that have test data."""
+        del server_round, arrays, config, grid
+        test = self.job.federation.test
+        if test is None:
+            return []
+        everyone = list(range(len(test)))
+        models, unknown, _ = live_part(self.state.theta, torch.full((len(test),), -1))
+        return self._messages(self._engine.messages(models, test, everyone, unknown, 0, "test"), "evaluate")
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Accuracy and loss by the paper's rule."""
+        del server_round
+        self._mail.collected = self._by_node(replies)
+        test = evaluate(self._engine, self.job, self.state.theta, self.state.identity)
+        if test is None:
+            return None
+        numbers = {
+            "test_accuracy": test.accuracy(test.paper_rule),
+            "test_loss": test.mean_loss(test.paper_rule),
+        }
+        return MetricRecord({name: value for name, value in numbers.items() if value is not None})
+
+    def summary(self) -> None:
+        """What will be run."""
+        log = logging.getLogger("ifca.federation")
+        log.info(
+            "%s, k = %d, %d clients", self.job.recipe.algorithm, self.job.models, len(self.state.identity)
+        )
+
+    def _messages(self, messages: Mapping[int, RecordDict], kind: str) -> list[Message]:
+        self._sent = [Message(content, node, kind) for node, content in messages.items()]
+        return self._sent
+
+    def _by_node(self, replies: Iterable[Message]) -> dict[int, Message]:
+        """An error reply may name the SuperLink as its source, so by the message that it answers."""
+        node = {message.metadata.message_id: message.metadata.dst_node_id for message in self._sent}
+        return {node[reply.metadata.reply_to_message_id]: reply for reply in replies}
+
+
+def gather(grid: Grid, timeout: float = 60.0) -> Roster:
+    """The clients at the nodes that are connected now."""
+    exchange = Exchange(grid, timeout=timeout)
+    session = Session(exchange, Roster(()))
+    members = introduce(exchange, exchange.nodes(), session.faults, 0, timeout)
+    return session.roster.joined(members, exchange.nodes(), session.faults, 0)

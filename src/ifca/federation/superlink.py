@@ -1,0 +1,72 @@
+"""Where clients come in, and who may."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ifca.core.errors import InvalidInput
+from ifca.federation.keys import (
+    CA,
+    CERTIFICATE,
+    CLIENTS,
+    KEY,
+    check_pair,
+    check_public,
+    check_valid,
+)
+from ifca.federation.processes import check_port
+
+
+@dataclass(frozen=True)
+class SuperLinkAddress:
+    """An address, and the folder of keys that guards it."""
+
+    host: str
+    port: int
+    tls: Path | None  # the folder of 'ifca federate keys'; None: anybody may, in plain text
+
+    def check(self) -> None:
+        """Refuse what cannot be opened, before anything is started."""
+        if self.tls is not None:
+            for name in (CA, CERTIFICATE, KEY):
+                if not (self.tls / name).is_file():
+                    raise InvalidInput(f"{self.tls}: has no {name}; 'ifca federate keys' makes such a folder")
+            check_valid(self.tls / CERTIFICATE)
+            check_pair(self.tls / CERTIFICATE, self.tls / KEY)
+            if not self.public_keys():
+                raise InvalidInput(f"{self.tls / CLIENTS}: has no client's key (.pub); nobody could join")
+            for key in self.public_keys():
+                check_public(key)
+        check_port(self.host, self.port)
+
+    def public_keys(self) -> list[Path]:
+        """The clients' public keys."""
+        return sorted((self.tls / CLIENTS).glob("*.pub")) if self.tls else []
+
+    @property
+    def local(self) -> str:
+        """How this machine itself gets in."""
+        return f"127.0.0.1:{self.port}" if self.host in ("0.0.0.0", "::", "127.0.0.1") else self._given
+
+    @property
+    def _given(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def command(self, work: Path) -> list[str]:
+        """The SuperLink, behind the gate that keeps administration to this machine."""
+        command = [sys.executable, "-m", "ifca.federation.admin_middleware"]
+        command += [
+            "--host",
+            self.host,
+            "--port",
+            str(self.port),
+            "--disable-runtime-dependency-installation",
+        ]
+        command += ["--database", str(work / "state.db")]
+        if self.tls is None:
+            return [*command, "--insecure"]
+        files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": KEY}
+        paths = [part for name, file in files.items() for part in (f"--ssl-{name}", str(self.tls / file))]
+        return [*command, *paths, "--enable-supernode-auth"]

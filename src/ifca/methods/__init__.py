@@ -1,0 +1,1 @@
+"""One file per method: what distinguishes IFCA from its baselines. Nobody else knows their names."""

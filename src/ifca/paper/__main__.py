@@ -1,0 +1,62 @@
+"""Units only, for machines that have a GPU and little else: torch, numpy, scipy, scikit-learn are enough.
+
+python -m ifca.paper NAME OUT [--quick] [--device cuda] [--workers 3] [--seeds 0:5]
+                                 [--algorithms ifca,global] [--settings k=2,k=3]
+
+Lines are appended to OUT/NAME/runs.jsonl, of quick runs OUT/quick/NAME/runs.jsonl; 'ifca reproduce NAME
+--no-run' makes tables and figures of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ifca.core.errors import IFCAError
+from ifca.paper.choice import chosen_names, chosen_seeds
+from ifca.paper.execute import execute
+from ifca.paper.experiments import MODULES, experiment
+from ifca.paper.frame import Line
+from ifca.paper.reproduce import folder_of
+from ifca.paper.time_left import Estimate
+
+
+def main() -> None:
+    """Parse, run what is missing, say so."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name", help="all, or one of: " + ", ".join(MODULES))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seeds", default=None)
+    parser.add_argument("--algorithms", default=None)
+    parser.add_argument("--settings", default=None)
+    given = parser.parse_args()
+    try:
+        for name in MODULES if given.name == "all" else [given.name]:
+            units = experiment(name).units(
+                quick=given.quick,
+                seeds=chosen_seeds(given.seeds),
+                algorithms=chosen_names(given.algorithms),
+                settings=chosen_names(given.settings),
+            )
+            estimate = Estimate(given.workers)
+
+            def say(line: Line, done: int, of: int, name: str = name, estimate: Estimate = estimate) -> None:
+                sys.stdout.write(f"{name}: {estimate.describe(line, done, of)}\n")
+                sys.stdout.flush()
+
+            folder = folder_of(given.out, name, given.quick)
+            execute(units, folder, device=given.device, workers=given.workers, on_line=say)
+    except (IFCAError, OSError) as reason:
+        sys.stderr.write(f"error: {reason}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted; the same command goes on after the last finished unit\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

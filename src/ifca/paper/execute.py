@@ -1,0 +1,136 @@
+"""Units to lines: what is not done yet, one after the other or in several processes on one device."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import torch
+
+from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.data.files import working_in
+from ifca.paper.experiments import experiment
+from ifca.paper.frame import Line, Unit
+from ifca.paper.lines import append, key, prepared, read_lines
+from ifca.training.job import choose_device
+
+OnLine = Callable[[Line, int, int], None]
+"""Told each line, how many units are done, and of how many."""
+
+
+def execute(
+    units: list[Unit], folder: Path, *, device: str = "auto", workers: int = 1, on_line: OnLine | None = None
+) -> int:
+    """Run what has no line yet; returns how many units that were."""
+    choose_device(device)  # refuse before anything is begun
+    if workers < 1:
+        raise InvalidInput(f"workers must be at least 1, got {workers}")
+    if not units:
+        return 0
+    prepared(folder)
+    with working_in(folder):
+        done = {key(line) for line in read_lines(folder, units[0].quick)}
+        todo = [unit for unit in units if unit.key not in done]
+        commit = commit_of(Path(__file__).parents[2])
+        for count, line in enumerate(_lines(todo, device, workers), 1):
+            line["commit"] = commit
+            append(folder, line)
+            if on_line is not None:
+                on_line(line, len(units) - len(todo) + count, len(units))
+    return len(todo)
+
+
+def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
+    if workers == 1 or len(todo) < 2:
+        yield from (run_unit((unit, device)) for unit in todo)
+        return
+    others, spawn = set(active_children()), get_context("spawn")
+    with ProcessPoolExecutor(min(workers, len(todo)), spawn, _begin) as pool:
+        try:
+            work = [pool.submit(run_unit, (unit, device)) for unit in todo]
+            yield from (done.result() for done in as_completed(work))
+        except BrokenProcessPool:
+            message = "a worker process was killed, perhaps because memory ran out; the same command goes on"
+            raise IFCAError(
+                f"{message} after the last finished unit, with fewer --workers if need be"
+            ) from None
+        except BaseException:  # an interrupt: nobody waits for what is half done
+            for child in set(active_children()) - others:
+                child.terminate()
+            raise
+
+
+def _begin() -> None:
+    """A worker's beginning: one thread, and an end when the command is killed."""
+    torch.set_num_threads(1)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def run_unit(given: tuple[Unit, str]) -> Line:
+    """One unit as a line; a training that diverges is a result too."""
+    unit, name = given
+    device, began = choose_device(name), time.perf_counter()
+    try:
+        found = experiment(unit.experiment).run(unit, device)
+    except Diverged as reason:
+        found = {"diverged": str(reason)}
+    line: Line = {"setting": unit.setting, "algorithm": unit.algorithm, "seed": unit.seed}
+    if unit.quick:
+        line["quick"] = True
+    seconds = round(time.perf_counter() - began, 2)
+    return {**line, **found, "seconds": seconds, "device": device_name(device), "versions": versions()}
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the processor's kind."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the numbers."""
+    from ifca import __version__
+
+    return {
+        "ifca": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def commit_of(package: Path) -> str | None:
+    """The commit of the checkout that runs, -dirty where its code is changed; None: it is no checkout.
+
+    IFCA_COMMIT says it where there is only a copy.
+    """
+    if given := os.environ.get("IFCA_COMMIT"):
+        return given
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top, "src", "ifca") != package.resolve():
+        return None  # installed, perhaps in a folder of another repository
+    changed = _git(package, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    return f"{_git(package, 'rev-parse', '--short=12', 'HEAD')}{'-dirty' if changed else ''}"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        asked = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return asked.stdout.strip()

@@ -1,0 +1,71 @@
+"""One experiment from its units to its summary, or all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ifca.core.errors import InvalidInput
+from ifca.data.public.places import VARIABLE, data_folders
+from ifca.data.public.public_sets import source_of
+from ifca.paper.execute import OnLine, execute
+from ifca.paper.experiments import experiment
+from ifca.paper.frame import Experiment, Unit
+from ifca.paper.lines import key
+from ifca.paper.summary import finished, write_summary
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which part of an experiment, and where."""
+
+    quick: bool = False
+    device: str = "auto"
+    workers: int = 1
+    seeds: range | None = None
+    algorithms: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    run: bool = True  # False: only the summary of what is there
+
+
+def folder_of(out: Path, name: str, quick: bool) -> Path:
+    """OUT/NAME, or OUT/quick/NAME."""
+    return (out / "quick" if quick else out) / name
+
+
+def reproduce(
+    name: str, out: Path, choice: Choice, on_line: OnLine | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Run the units that have no line yet; the summary of all lines, and a sentence for what was left out."""
+    found, folder = experiment(name), folder_of(out, name, choice.quick)
+    if not choice.run:
+        if not finished(found, folder, choice.quick):
+            raise InvalidInput(f"{folder}: nothing is run there yet")
+        return write_summary(found, folder, choice.quick), []
+    units = found.units(
+        quick=choice.quick, seeds=choice.seeds, algorithms=choice.algorithms, settings=choice.settings
+    )
+    done = {key(line) for line in finished(found, folder, choice.quick)}
+    left_out = without_data(found, [unit for unit in units if unit.key not in done])
+    units = [unit for unit in units if unit.key in done or unit.setting not in left_out]
+    if left_out and not units:
+        raise InvalidInput(next(iter(left_out.values())))
+    execute(units, folder, device=choice.device, workers=choice.workers, on_line=on_line)
+    return write_summary(found, folder, choice.quick), list(left_out.values())
+
+
+def without_data(found: Experiment, todo: list[Unit]) -> dict[str, str]:
+    """Settings that cannot be run because their data is not here, with a sentence each."""
+    return {
+        unit.setting: f"{found.name}: {unit.setting} needs {_not_here(name)}"
+        for unit in todo
+        for name in found.data(unit.setting)
+        if source_of(name).where(None) is None
+    }
+
+
+def _not_here(name: str) -> str:
+    places = " nor in ".join(str(folder / name) for folder in data_folders())
+    how = source_of(name).by_hand or f"'ifca data get {name}' fetches it"
+    return f"{name}, which is not in {places}; {how}, or say where it is (--data-dir or {VARIABLE})"

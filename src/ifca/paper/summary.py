@@ -1,0 +1,126 @@
+"""Lines to rows: mean and ± over seeds beside the paper's number; summary.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ifca.core.errors import InvalidInput
+from ifca.data.files import write_atomically
+from ifca.paper.frame import Experiment, Line, Paper
+from ifca.paper.lines import RUNS, key, read_lines
+from ifca.paper.statistics import mean_std, wilson
+
+SUMMARY = "summary.json"
+SHARES = ("all_right", "success")  # yes or no: reported as a share, with an interval
+Row = dict[str, Any]
+
+
+def write_summary(experiment: Experiment, folder: Path, quick: bool) -> dict[str, Any]:
+    """summary.json of a folder, from its lines."""
+    found = summary(experiment, finished(experiment, folder, quick), quick)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1, allow_nan=False)
+    write_atomically(folder / SUMMARY, (text + "\n").encode())
+    return found
+
+
+def finished(experiment: Experiment, folder: Path, quick: bool) -> list[Line]:
+    """The lines of a folder in the order of the units, in whatever order they were run."""
+    units = experiment.units(quick=quick, seeds=range(1))
+    order = {(unit.setting, unit.algorithm): place for place, unit in enumerate(units)}
+    lines = read_lines(folder, quick)
+    for number, line in enumerate(lines, 1):
+        if key(line)[:2] not in order:
+            what = f"line {number} ({line['setting']}, {line['algorithm']}) is no unit of {experiment.name}"
+            raise InvalidInput(f"{folder / RUNS}: {what}; remove it or choose another --out")
+    return sorted(lines, key=lambda line: (line["seed"], order[key(line)[:2]]))
+
+
+def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str, Any]:
+    """Rows, and what made them."""
+    asked = experiment.units(quick=quick)
+    done = {(line["setting"], line["algorithm"], line["seed"]) for line in lines}
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "quick": quick,
+        "rows": [*rows(experiment, lines, quick), *experiment.derived(lines)],
+        "units": len(lines),
+        "missing": sum(unit.key not in done for unit in asked),
+        "diverged": sum("diverged" in line for line in lines),
+        "seconds": round(sum(line["seconds"] for line in lines), 2),
+        "device": _all(lines, "device"),
+        "versions": {
+            name: ", ".join(
+                sorted({str(line["versions"][name]) for line in lines if name in line["versions"]})
+            )
+            for name in dict.fromkeys(name for line in lines for name in line["versions"])
+        },
+        "commit": _all(lines, "commit"),
+        "command": f"ifca reproduce {experiment.name}{' --quick' if quick else ''}",
+    }
+
+
+def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
+    """A row for each setting, algorithm and metric, over its seeds; the paper's numbers are of full runs."""
+    parts = [experiment.spread(line) for line in lines if "diverged" not in line]
+    groups: dict[tuple[str, str], list[Line]] = {}
+    for some in sorted(parts, key=lambda some: (-len(some), some[0]["seed"])):
+        for line in some:
+            groups.setdefault((line["setting"], line["algorithm"]), []).append(line)
+    order = _order(experiment, list(groups))
+    return [
+        _row(
+            {} if quick else experiment.paper,
+            which,
+            metric,
+            [line for line in groups[which] if line.get(metric) is not None],
+        )
+        for which in order
+        for metric in experiment.metrics
+        if any(line.get(metric) is not None for line in groups[which])
+    ]
+
+
+def _row(paper: Paper, which: tuple[str, str], metric: str, lines: list[Line]) -> Row:
+    scale = 100.0 if is_percent(metric) else 1.0
+    values = [round(scale * float(line[metric]), 6) for line in lines]
+    mean, std = mean_std(values)
+    theirs = paper.get((*which, metric), (None, None))
+    row: Row = {
+        "setting": which[0],
+        "algorithm": which[1],
+        "metric": metric,
+        "mean": mean,
+        "std": std,
+        "seeds": [line["seed"] for line in lines],
+        "values": values,
+        "paper_mean": theirs[0],
+        "paper_std": theirs[1],
+        "seconds": round(sum(line["seconds"] for line in lines), 2),
+    }
+    if metric in SHARES:
+        row["interval"] = [100 * end for end in wilson(sum(bool(line[metric]) for line in lines), len(lines))]
+    return row
+
+
+def is_percent(metric: str) -> bool:
+    """Accuracies and shares are reported in percent."""
+    return "accuracy" in metric or metric in (*SHARES, "identity_error")
+
+
+def _order(experiment: Experiment, found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """By setting, then algorithm, as the experiment has them; what lines were spread into as it comes."""
+    scale = [*experiment.full.algorithms.items(), *experiment.quick.algorithms.items()]
+    settings = list(dict.fromkeys(setting for setting, _ in scale))
+    if not {setting for setting, _ in found} <= set(settings):
+        settings = [setting for setting, _ in found]
+    algorithms = list(dict.fromkeys(algorithm for _, some in scale for algorithm in some))
+    algorithms += [algorithm for _, algorithm in found]
+    return sorted(found, key=lambda which: (settings.index(which[0]), algorithms.index(which[1])))
+
+
+def _all(lines: list[Line], name: str) -> str | None:
+    return ", ".join(sorted({str(line[name]) for line in lines if line.get(name)})) or None

@@ -1,0 +1,168 @@
+"""A run's folder while it is worked in: what there is so far, read again only where it has grown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from ifca.core.errors import InvalidInput
+from ifca.data.files import is_worked_in
+from ifca.report.read_run import Record, RunFolder, is_finished, read_log, read_run
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROUNDS = "rounds.jsonl"
+
+
+class LiveRun:
+    """One run, looked at again and again."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise InvalidInput(f"{path}: no such run folder")
+        others = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+        if others and not (path / "config.toml").is_file():
+            raise InvalidInput(f"{path}: not a run folder (it has no config.toml)")
+        self.path = path
+        self._log = GrowingLog()
+        self._done: tuple[str, RunFolder] | None = None
+
+    def version(self) -> str:
+        """Another one whenever there is something new."""
+        files = [
+            self.path / "config.toml",
+            self.path / "summary.json",
+            self.path / "faults.jsonl",
+            _log_of(self.path),
+        ]
+        files += sorted(self.path.glob("baselines/*/summary.json"))
+        marks = [f"{f.stat().st_ino}.{f.stat().st_size}" for f in files if f.is_file()]
+        return "-".join([*marks, self._state()])
+
+    def read(self) -> RunFolder:
+        """The run as it is now."""
+        if is_finished(self.path):
+            version = self.version()
+            if self._done is None or self._done[0] != version:
+                self._done = version, self._whole()
+            return self._done[1]
+        config, log = _config(self.path), _log_of(self.path)
+        rounds = self._log.read(log)
+        summary = so_far(config, rounds, log.parent)
+        faults = read_log(self.path / "faults.jsonl")
+        planned = int(config.get("rounds", 0))
+        return RunFolder(self.path, summary, rounds, [], {}, faults, planned, self._state(), log)
+
+    def _whole(self) -> RunFolder:
+        """The finished run, with the baselines that are finished, too."""
+        run = read_run(self.path)
+        found = sorted(folder for folder in self.path.glob("baselines/*") if is_finished(folder))
+        others = run.baselines or {folder.name: read_run(folder) for folder in found}
+        return replace(run, baselines=others, state=self._state())
+
+    def _state(self) -> str:
+        begun = _log_of(self.path).is_file()
+        if is_worked_in(self.path) or not (self.path / "config.toml").is_file():
+            return "running" if begun else "waiting"
+        return "finished" if is_finished(self.path) and not self._missing() else "stopped"
+
+    def _missing(self) -> bool:
+        """Whether baselines are still to be trained."""
+        config = _config(self.path)
+        wanted = [name for name in config.get("baselines", []) if name != config.get("algorithm")]
+        return bool(wanted) and b'"baselines": {' not in (self.path / "summary.json").read_bytes()
+
+
+class GrowingLog:
+    """The records of a log; only what was added is read, unless the file was replaced."""
+
+    def __init__(self) -> None:
+        self._file: tuple[Path, int] | None = None
+        self._at = 0
+        self._records: list[Record] = []
+
+    def read(self, file: Path) -> list[Record]:
+        """All whole lines so far."""
+        if not file.is_file():
+            return []
+        with file.open("rb") as log:
+            status = file.stat()
+            if self._file != (file, status.st_ino) or status.st_size < self._at:
+                self._file, self._at, self._records = (file, status.st_ino), 0, []
+            log.seek(self._at)
+            new = log.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._at += len(whole)
+        self._records = self._records + [json.loads(line) for line in whole.splitlines()]
+        return self._records
+
+
+def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[str, Any]:
+    """What a summary can say before the end; what it cannot is None."""
+    algorithm = config.get("algorithm", "ifca")
+    last: Record = rounds[-1] if rounds else {}
+    tested = next((record for record in reversed(rounds) if record.get("test_loss") is not None), {})
+    return {
+        "algorithm": algorithm,
+        "engine": config.get("engine"),
+        "device": None,
+        "seed": config.get("seed", 0),
+        "k": 1 if algorithm == "global" else config.get("k", 0),
+        "rounds": len(rounds),
+        "clients": _clients(rounds, folder),
+        "test_clients": None,
+        "test_accuracy": tested.get("test_accuracy"),
+        "test_accuracy_train_rule": tested.get("test_accuracy_train_rule"),
+        "test_loss": tested.get("test_loss"),
+        "test_loss_train_rule": None,
+        "train_loss": last.get("train_loss"),
+        "live_clusters": last.get("live_clusters"),
+        "cluster_accuracy": last.get("cluster_accuracy"),
+        "clusters": None,
+        "true_clusters": None,
+        "bytes_down": sum(record["bytes_down"] for record in rounds),
+        "bytes_up": sum(record["bytes_up"] for record in rounds),
+        "seconds": sum(record["seconds"] for record in rounds),
+        "events": [{"round": r["round"], **event} for r in rounds for event in r.get("events") or []],
+        "config": config,
+    }
+
+
+def _clients(rounds: list[Record], folder: Path) -> int:
+    """How many clients there are, from the checkpoint or from a round in which all took part."""
+    if not rounds:
+        return 0
+    counts = [
+        r["participants"] if r["clients"] is None else max(r["clients"], default=-1) + 1 for r in rounds
+    ]
+    try:
+        with safe_open(folder / "checkpoint.safetensors", "np") as content:
+            counts.append(content.get_slice("identity").get_shape()[0])
+    except (SafetensorError, OSError):
+        pass  # none yet
+    return max(counts)
+
+
+def _log_of(path: Path) -> Path:
+    """The log of the run, or of the restart that was worked on last."""
+    if (path / ROUNDS).is_file():
+        return path / ROUNDS
+    restarts = [log for log in path.glob(f"restarts/*/{ROUNDS}") if log.is_file()]
+    return max(restarts, key=lambda log: log.stat().st_mtime, default=path / ROUNDS)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads((path / "config.toml").read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
+        raise InvalidInput(f"{path / 'config.toml'}: cannot be read as a config ({reason})") from reason

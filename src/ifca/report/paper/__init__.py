@@ -1,0 +1,1 @@
+"""Tables and figures of the paper's experiments, from their lines."""

@@ -1,0 +1,177 @@
+"""A run as tables for the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from ifca.report.read_run import RunFolder
+from ifca.report.words import NAMES, size_of
+
+
+def comparison_table(run: RunFolder) -> Table:
+    """The algorithms side by side; accuracy by both rules, in regression the test loss instead."""
+    classifies = run.summary["test_accuracy"] is not None
+    table = _table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
+    table.add_column("algorithm")
+    rules = (
+        ("paper's\nrule", "train\nrule")
+        if classifies
+        else ("test loss,\npaper's rule", "test loss,\ntrain rule")
+    )
+    for head in (*rules, "train\nloss", "clusters\nright %", "bytes\ndown", "bytes\nup", "seconds"):
+        table.add_column(head, justify="right")
+    kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
+    for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
+        table.add_row(
+            NAMES[summary["algorithm"]],
+            show(summary[kind]),
+            show(summary[kind + "_train_rule"]),
+            _number(summary["train_loss"]),
+            _percent(summary["cluster_accuracy"]),
+            size_of(summary["bytes_down"]),
+            size_of(summary["bytes_up"]),
+            f"{summary['seconds']:.1f}",
+        )
+    return table
+
+
+def clusters_table(run: RunFolder) -> Table:
+    """The recovered clusters, against the true ones where they are known."""
+    true: dict[str, list[int]] = run.summary["true_clusters"] or {}
+    table = _table("Recovered clusters" + (" against true ones (clients)" if true else ""))
+    classifies = run.summary["test_accuracy"] is not None
+    for head in ("cluster", "clients", "test\naccuracy %" if classifies else "test\nloss", "train\nloss"):
+        table.add_column(head, justify="right")
+    for name in true:
+        table.add_column(f"true {name}", justify="right")
+    for cluster in run.summary["clusters"]:
+        counts = [str(row[cluster["cluster"]]) for row in true.values()]
+        tested = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
+        who = str(cluster["cluster"]), str(cluster["clients"])
+        table.add_row(*who, tested, _number(cluster["train_loss"]), *counts)
+    return table
+
+
+def restarts_table(run: RunFolder) -> Table:
+    """All restarts; the one kept has the lowest training loss of the clients."""
+    restarts: list[dict[str, Any]] = run.summary["restarts"]
+    table = _table("Restarts, judged by the clients' training loss")
+    for head in ("restart", "train loss", "live clusters", "kept"):
+        table.add_column(head, justify="right")
+    for row in restarts:
+        kept = "*" if row["restart"] == run.summary["kept_restart"] else ""
+        live = "diverged" if row["live_clusters"] is None else str(row["live_clusters"])
+        table.add_row(str(row["restart"]), _number(row["train_loss"]), live, kept)
+    return table
+
+
+def events_table(run: RunFolder) -> Table:
+    """What was found and mended in the rounds, with its evidence."""
+    table = _table("Clusters split, kept and given up")
+    for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
+        table.add_column(head, justify=justify)  # type: ignore[arg-type]
+    for event in run.summary["events"]:
+        table.add_row(str(event["round"] + 1), *_told(event))
+    return table
+
+
+def _told(event: dict[str, Any]) -> tuple[str, str]:
+    """An event and its evidence in words."""
+    kind, j = event["event"], event["cluster"]
+    if kind == "split":
+        groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
+        far = f"updates in groups of {groups}, {event['separation']:.1f} deviations apart"
+        return f"{j} split into {into}" + ("" if event["clear"] else ", to try"), far
+    if kind == "dead":
+        return f"{j} given up", "no client chose it"
+    if event["loss"] is None:
+        loss = "nobody to judge it"
+    else:
+        loss = f"loss of {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
+        loss += f"{event['loss_under_other']:.3f}"
+        if kind == "undone":
+            loss += f", before the split {event['loss_before']:.3f}"
+    what = {"kept": "kept", "undone": "given up again", "twins": f"merged into {event['other']}"}
+    return f"{j} {what[kind]}", loss
+
+
+def bench_table(rows: list[dict[str, Any]]) -> Table:
+    """The engines of a bench, side by side."""
+    head = rows[0] if rows else {"job": "", "scale": 1, "gemm_gflops": 0, "device": ""}
+    rate = f"{head['gemm_gflops']:,.0f} GFLOP/s float32 products"
+    table = _table(f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
+    table.add_column("engine")
+    for name in (
+        "seconds\na round",
+        "times the\nloop's speed",
+        "GFLOP/s",
+        "share of\nproduct rate",
+        "peak MiB",
+    ):
+        table.add_column(name, justify="right")
+    for row in rows:
+        ratio = row["ratio_to_loop"]
+        table.add_row(
+            row["engine"],
+            f"{row['seconds_per_round']:.4g}",
+            "–" if ratio is None else f"{ratio:.2f}",
+            f"{row['gflops']:,.0f}",
+            f"{row['fraction_of_gemm_peak']:.2f}",
+            f"{row['peak_memory_mib']:,.0f}",
+        )
+    return table
+
+
+def choice_table(found: dict[str, Any]) -> Table:
+    """A row per k; the k that the data supports is marked. Test data is reported, never used to choose."""
+    rows: list[dict[str, Any]] = found["table"]
+    classifies = any(row["test_accuracy"] is not None for row in rows)
+    kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
+    seeds = f"{len(found['seeds'])} seed" + ("s" if len(found["seeds"]) > 1 else "")
+    what = f"{seeds}; test accuracy in %" if classifies else seeds
+    table = _table(f"{NAMES[found['algorithm']]} by number of clusters ({what})")
+    word = "" if classifies else "test loss,\n"
+    heads = ["k", "train loss", "live\nclusters", "stability", "silhouette"]
+    for head in (*heads, f"{word}paper's\nrule", f"{word}train\nrule"):
+        table.add_column(head, justify="right")
+    for row in rows:
+        mark = "* " if row["k"] == found["supported_k"] else ""
+        table.add_row(
+            f"{mark}{row['k']}",
+            _number(row["train_loss"]) + _spread(row["train_loss_std"]),
+            _live(row["live_clusters"]),
+            _short(row["stability"]),
+            _short(row["silhouette"]),
+            show(row[kind]),
+            show(row[f"{kind}_train_rule"]),
+        )
+    return table
+
+
+def _table(title: str) -> Table:
+    """A table that fits a terminal of 80 columns."""
+    return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _live(live: list[int]) -> str:
+    """4, or 3-4 where the seeds differ."""
+    return str(live[0]) if len(set(live)) == 1 else f"{min(live)}-{max(live)}"
+
+
+def _spread(value: float | None) -> str:
+    return "" if value is None else f" ± {value:.4f}"
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

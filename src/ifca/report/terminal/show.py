@@ -1,0 +1,86 @@
+"""A run on the terminal: watched while it trains, shown when it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ifca.report.page import write_page
+from ifca.report.read_run import RunFolder, read_run
+from ifca.report.run_figures import write_figures
+from ifca.report.terminal.progress_bar import Bars, Lines, watching
+from ifca.report.terminal.run_tables import clusters_table, comparison_table, events_table, restarts_table
+from ifca.report.terminal.use_tables import metrics_table
+
+Watcher = Bars | Lines
+REPORT = "report.html"
+DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
+
+
+def watched(job: Callable[[Watcher], object], folder: Path, quiet: bool) -> None:
+    """Train under a progress bar, then show what came out."""
+    console = Console()
+    _say(console, f"run folder: {folder} ('ifca watch {folder}' shows it live)")
+    with watching(console, plain=quiet or not console.is_terminal) as progress:
+        job(progress)
+    show(console, folder)
+
+
+def show(console: Console, folder: Path) -> None:
+    """Tables, figures and remarks of a finished run."""
+    finished = read_run(folder)
+    summary = finished.summary
+    if not console.is_terminal:
+        console = Console(width=140)
+    if len(summary["restarts"]) > 1:
+        console.print(restarts_table(finished))
+    if summary["clusters"] is not None:
+        console.print(clusters_table(finished))
+        if summary.get("events"):
+            console.print(events_table(finished))
+        if _worse(finished):
+            console.print(DIVERGED)
+        elif summary["live_clusters"] < summary["k"]:
+            console.print(_fewer(summary))
+    console.print(comparison_table(finished))
+    if summary.get("test_metrics"):
+        console.print(metrics_table(finished))
+    for name, baseline in summary.get("baselines", {}).items():
+        if "error" in baseline:
+            _say(console, f"{name}: {baseline['error']}")
+    for figure in write_figures(finished):
+        _say(console, f"figure: {figure}")
+    _write_report(console, finished)
+    _say(console, f"run folder: {folder}")
+
+
+def _write_report(console: Console, finished: RunFolder) -> None:
+    """The page of the run; without it the run is none the worse."""
+    file = finished.path / REPORT
+    try:
+        _say(console, f"report: {write_page([finished], file)}")
+    except Exception as reason:  # noqa: BLE001
+        _say(
+            console,
+            f"report: {file} could not be written ({reason}); 'ifca report {finished.path}' tries again",
+        )
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _worse(run: RunFolder) -> bool:
+    """Whether training made the models worse: then its clusters mean nothing."""
+    first, last = run.rounds[0]["train_loss"], run.summary["train_loss"]
+    return first is not None and last is not None and last > first
+
+
+def _fewer(summary: dict[str, Any]) -> str:
+    live, k = summary["live_clusters"], summary["k"]
+    if summary["algorithm"] == "ifca":
+        return f"The data supports {live} of the {k} clusters asked for: no client needs the other models."
+    return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."

@@ -1,0 +1,52 @@
+"""Where a run stands, in one line."""
+
+from __future__ import annotations
+
+from ifca.report.read_run import RunFolder
+from ifca.report.terminal.progress_bar import describe
+from ifca.report.words import duration
+
+RECENT = 10  # rounds that an estimate of time is made from
+
+
+def status(run: RunFolder) -> str:
+    """The state of a run, how far it is and how long it will take."""
+    done, total = len(run.rounds), run.planned
+    if run.state == "waiting":
+        return "Waiting for the first round."
+    if run.state == "finished":
+        return f"Finished after {done} rounds."
+    if run.finished:
+        words = "baselines are being trained" if run.state == "running" else "baselines are missing"
+        return f"{done} of {total} rounds done; {words}." + _advice(run)
+    where = f"Round {done} of {total}{_restart(run)}"
+    if run.state == "stopped":
+        return f"{where}: stopped." + _advice(run)
+    return f"{where}, {_left(run)}."
+
+
+def last_round(run: RunFolder) -> str:
+    """The last round in a few words."""
+    return describe(run.rounds[-1]) if run.rounds else ""
+
+
+def _left(run: RunFolder) -> str:
+    recent = [record["seconds"] for record in run.rounds[-RECENT:]]
+    if not recent:
+        return "running"
+    return f"about {duration(sum(recent) / len(recent) * (run.planned - len(run.rounds)))} left"
+
+
+def _restart(run: RunFolder) -> str:
+    restarts = (run.summary.get("config") or {}).get("restarts", 1)
+    if restarts == 1 or run.log.parent.parent.name != "restarts":
+        return ""
+    return f" of restart {int(run.log.parent.name) + 1}/{restarts}"
+
+
+def _advice(run: RunFolder) -> str:
+    if run.state != "stopped":
+        return ""
+    if run.summary["engine"] == "flower":
+        return f" 'ifca federate server --resume {run.path}' goes on with a server's run."
+    return f" 'ifca resume {run.path}' goes on."

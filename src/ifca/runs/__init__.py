@@ -1,0 +1,1 @@
+"""Configs and run folders: run, resume, compare, choose k; whom to tell."""

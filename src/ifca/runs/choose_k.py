@@ -1,0 +1,189 @@
+"""Which k? A training for each k and seed on the same federation, each in a run folder, and what they say."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from ifca.core.callbacks import Callback, Record, Silent, Training
+from ifca.core.errors import Diverged, InvalidInput
+from ifca.data import Federation
+from ifca.data.files import write_atomically
+from ifca.runs.config import Config, config_dict, with_absolute_paths
+from ifca.runs.make import make_federation, make_job
+from ifca.runs.results import CLIENTS
+from ifca.runs.run import go_on
+from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
+from ifca.runs.supported_k import Evidence, loss_silhouette, stability, supported
+from ifca.training.preflight import check
+
+BEGUN, RESULT = "begun.json", "choose-k.json"
+TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_train_rule")
+
+Row = dict[str, Any]
+
+
+def choose_k(
+    config: Config, ks: range, seeds: int, out: Path, callback: Callback | None = None
+) -> dict[str, Any]:
+    """Train every k from every seed, as far as it is not done; write and return what was found."""
+    if seeds < 1:
+        raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
+    config = _base(config)
+    federation = make_federation(config)
+    for k in (ks[-1], ks[0]):
+        check(make_job(replace(config, k=k), federation))  # refuse what cannot run before a folder is made
+    _open(config, federation, out)
+    pairs = [
+        _one(one, federation, out, Titled(callback or Silent(), title, alone=config.restarts == 1))
+        for one, title in _jobs(config, ks, seeds)
+    ]
+    result = _result(config, ks, pairs) | {"clients": len(federation.train)}
+    write_atomically(out / RESULT, json.dumps(result, indent=2, allow_nan=False).encode())
+    return result
+
+
+def parse_range(text: str) -> range:
+    """1:6 is every k from 1 to 6; 4 is 4 alone."""
+    first, colon, last = text.partition(":")
+    try:
+        low, high = int(first), int(last if colon else first)
+    except ValueError:
+        raise InvalidInput(f"--k {text}: expected two whole numbers, such as 1:6") from None
+    if low < 1:
+        raise InvalidInput(f"--k {text}: k must be at least 1, got {low}")
+    if high < low:
+        raise InvalidInput(f"--k {text}: the range is empty, {high} is less than {low}")
+    return range(low, high + 1)
+
+
+@dataclass(frozen=True)
+class Titled:
+    """Passes on what it is told under a title that says which k and seed it is of."""
+
+    inner: Callback
+    title: str
+    alone: bool  # whether each job is a single training
+
+    def started(self, training: Training) -> None:
+        """A training begins."""
+        title = self.title if self.alone else f"{self.title}, {training.title}"
+        self.inner.started(replace(training, title=title))
+
+    def round_ended(self, record: Record) -> None:
+        """A round has ended."""
+        self.inner.round_ended(record)
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        """One of the jobs is done."""
+        self.inner.finished(summary)
+
+
+def _base(config: Config) -> Config:
+    """The config of all trainings: one deal of the data, whatever the seed; no baselines."""
+    if config.algorithm in ("global", "local"):
+        raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")
+    config = replace(with_absolute_paths(config), baselines=(), k=1)
+    data: Any = config.data
+    if any(field.name == "seed" for field in fields(data)) and data.seed is None:
+        config = replace(config, data=replace(data, seed=config.seed))
+    return config
+
+
+def _open(config: Config, federation: Federation, out: Path) -> None:
+    """Begin in a new folder, or go on in one that was begun with the same config and data."""
+    file, data = out / BEGUN, federation.fingerprint
+    if not file.is_file():
+        begun = {"config": config_dict(config), "data": data}
+        check_unused(out, BEGUN, "")
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, json.dumps(begun, indent=2).encode())
+        return
+    try:
+        found = json.loads(file.read_text())
+        was, of = found["config"], found["data"]
+    except (json.JSONDecodeError, KeyError, TypeError) as reason:
+        raise InvalidInput(f"{file}: is not what 'ifca choose-k' wrote ({reason})") from reason
+    same_config(file, was, config, "this command")
+    if of != data:
+        raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
+
+
+def _jobs(config: Config, ks: range, seeds: int) -> Iterator[tuple[Config, str]]:
+    """The configs of all pairs, with a title each."""
+    pairs = [(k, seed) for k in ks for seed in range(config.seed, config.seed + seeds)]
+    for done, (k, seed) in enumerate(pairs, 1):
+        yield replace(config, k=k, seed=seed), f"k {k}, seed {seed} ({done} of {len(pairs)})"
+
+
+def _one(config: Config, federation: Federation, out: Path, callback: Callback) -> Row:
+    """One k and seed: trained in a run folder of its own, or read from it where that is done."""
+    folder = out / f"k-{config.k}" / f"seed-{config.seed}"
+    if not (folder / CONFIG).exists():
+        new_directory(config, folder)
+    try:
+        summary = go_on(config, federation, folder, callback)
+    except Diverged as failure:
+        raise Diverged(f"k {config.k}, seed {config.seed}: {failure}") from failure
+    label, losses = _read_clients(folder / CLIENTS)
+    return {
+        **{name: summary[name] for name in ("k", "seed", "train_loss", "live_clusters", "cluster_sizes")},
+        "silhouette": loss_silhouette(losses, label),
+        **{name: summary[name] for name in (*TESTED, "seconds")},
+        "label": label,
+    }
+
+
+def _read_clients(file: Path) -> tuple[list[int], list[list[float]]]:
+    """Each training client's cluster, and its losses under all models."""
+    with file.open(newline="") as table:
+        rows = [row for row in csv.DictReader(table) if row["train_samples"] != "0"]
+    names = [name for name in rows[0] if name.startswith("loss_")]
+    losses = [[float(row[name] or "nan") for name in names] for row in rows]  # no loss: no model there
+    return [int(row["cluster"]) for row in rows], losses
+
+
+def _result(config: Config, ks: range, pairs: list[Row]) -> dict[str, Any]:
+    table = [_row(k, [pair for pair in pairs if pair["k"] == k]) for k in ks]
+    verdict = supported(
+        [
+            Evidence(row["k"], tuple(row["train_losses"]), tuple(row["live_clusters"]), row["stability"])
+            for row in table
+        ]
+    )
+    return {
+        "algorithm": config.algorithm,
+        "supported_k": verdict.k,
+        "because": verdict.because,
+        "seeds": sorted({pair["seed"] for pair in pairs}),
+        "table": table,
+        "pairs": [{name: value for name, value in pair.items() if name != "label"} for pair in pairs],
+        "config": config_dict(config),
+    }
+
+
+def _row(k: int, pairs: list[Row]) -> Row:
+    """What the seeds of one k say together."""
+
+    def mean(name: str) -> float | None:
+        known = [pair[name] for pair in pairs if pair[name] is not None]
+        return fmean(known) if known else None
+
+    losses = [pair["train_loss"] for pair in pairs]
+    return {
+        "k": k,
+        "train_loss": fmean(losses),
+        "train_losses": losses,
+        "train_loss_std": stdev(losses) if len(losses) > 1 else None,
+        "live_clusters": [pair["live_clusters"] for pair in pairs],
+        "stability": stability([np.array(pair["label"]) for pair in pairs]),
+        "silhouette": mean("silhouette"),
+        **{name: mean(name) for name in TESTED},
+    }

@@ -1,0 +1,85 @@
+"""clients.csv: a row for each client."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ifca.data import Clients
+from ifca.training import Fitted
+
+COLUMNS = (
+    *("id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_cluster"),
+    *("test_loss", "test_accuracy", "test_accuracy_train_rule", "bytes_down", "bytes_up"),
+)
+
+
+def clients_table(fitted: Fitted) -> str:
+    """A row per client: its cluster, its losses under all models, how well it is served, its bytes.
+
+    Clients that are only tested follow; their cluster is the one with the lowest loss on their test data.
+    """
+    federation, test, labels = fitted.job.federation, fitted.test, fitted.labels.tolist()
+    columns = fitted.train.loss.shape[1]
+    tested, strangers = _test_columns(fitted)
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    metrics = [] if test is None else list(test.metrics)
+    heads = [*COLUMNS, *[f"loss_{j}" for j in range(columns)]]
+    table.writerow([*heads, *[f"test_{name}" for name in metrics]])
+    own, losses = fitted.own_loss.tolist(), _filled(fitted.train.loss)
+    down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
+    for i, name in enumerate(federation.train.ids):
+        start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
+        served, own_metrics = tested.get(i, ([""] * 5, [""] * len(metrics)))
+        table.writerow([*start, *served, down[i], up[i], *losses[i], *own_metrics])
+    for i, (served, own_metrics) in strangers.items():
+        assert test is not None
+        assert federation.test is not None
+        start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
+        losses_here = _filled(test.scores.loss[i : i + 1])[0]
+        table.writerow([*start, *served, 0, 0, *losses_here, *own_metrics])
+    return out.getvalue()
+
+
+def _filled(losses: Tensor) -> list[list[Any]]:
+    """Losses for a table; nothing where there is no model."""
+    return [["" if math.isnan(loss) else loss for loss in row] for row in losses.tolist()]
+
+
+def _truth(clients: Clients, i: int) -> int | str:
+    return "" if clients.true_cluster is None else int(clients.true_cluster[i])
+
+
+Cells = tuple[list[Any], list[Any]]
+"""How a client is served, and its values of the user's own metrics."""
+
+
+def _test_columns(fitted: Fitted) -> tuple[dict[int, Cells], dict[int, Cells]]:
+    """The test cells of each training client, by its place, and of each client that is only tested."""
+    test, owner = fitted.test, fitted.job.federation.test_owner.tolist()
+    if test is None:
+        return {}, {}
+
+    def share(rule: Tensor) -> list[Any]:
+        right = (test.correct(rule) / test.sizes).tolist()
+        return [
+            value if test.classification and j >= 0 else ""
+            for value, j in zip(right, rule.tolist(), strict=True)
+        ]
+
+    served, loss, sizes = (
+        test.paper_rule.tolist(),
+        test.loss(test.paper_rule).tolist(),
+        test.sizes.long().tolist(),
+    )
+    cells = zip(sizes, served, loss, share(test.paper_rule), share(test.train_rule), strict=True)
+    own = _filled(torch.stack([*test.metrics.values()], 1)) if test.metrics else [[]] * len(sizes)
+    rows = [(list(row), mine) for row, mine in zip(cells, own, strict=True)]
+    known = {place: row for place, row in zip(owner, rows, strict=True) if place >= 0}
+    return known, {i: row for i, row in enumerate(rows) if owner[i] < 0}

@@ -1,0 +1,214 @@
+"""The config of a run: the recipe and what it runs on. A wrong key or type fails naming the field."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Algorithm, Recipe
+from ifca.engines.precision import Precision
+from ifca.runs.data_config import STRICT, DigitsData, Positive, PublicData, SyntheticData
+from ifca.runs.own_data_config import FunctionData, HuggingFaceData, OwnData
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_CONFIG = Path(__file__).parent / "conf" / "rotated-digits.toml"
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelConfig:
+    """The model that every cluster trains."""
+
+    name: str = "auto"
+    """linear, logistic, mlp, cifar-cnn, femnist-cnn, or package.module:function of your own; auto: mlp for
+    classification, linear for regression."""
+    hidden: tuple[Positive, ...] = (200,)
+    """Widths of the hidden layers of mlp."""
+    loss: str | None = None
+    """package.module:function of your own: outputs, y -> a loss per sample [n]; none: cross-entropy, or
+    squared error in regression."""
+    metrics: tuple[str, ...] = ()
+    """package.module:function of your own: outputs, y -> a number per sample [n], or one for a client's test
+    data. Reported beside the test loss, under the function's name."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class FederationConfig:
+    """A real federation, or its simulation on Flower (ifca federate)."""
+
+    clients: Positive | None = None
+    """Wait for so many clients before the first round; none: min_clients."""
+    min_clients: Positive = 2
+    """A round with fewer usable replies (or fewer than its participants) is repeated."""
+    attempts: Positive = 3
+    """So many times in all; then the run stops with its checkpoint."""
+    round_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds to wait for replies; a client that is later is left out of the round."""
+    half_precision: bool = False
+    """Clients send their updates as float16, half the bytes; results change a little."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config(Recipe):
+    """Everything that decides a run."""
+
+    engine: Literal["loop", "vectorised", "flower"] = "vectorised"
+    """loop: one client at a time; vectorised: chunks of clients at once. Same results. flower: set by 'ifca
+    federate', clients in processes or on machines of their own."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    precision: Precision = "float32"
+    """float32, float64; on CUDA also tf32 or bfloat16: faster products of fewer digits, never silently."""
+    compiled: bool = False
+    """Let torch.compile fuse mini-batch steps on CUDA (takes a minute at the start)."""
+    memory_budget: Positive | None = None
+    """MiB that chunks of clients may take; none: 2048, on a GPU half of what is free."""
+    fast_path: bool = True
+    """Let the vectorised engine use its exact fast path where it applies (full-batch training)."""
+    checkpoint_every: Positive = 1
+    """Write a checkpoint after every so many rounds."""
+    warm_start: str | None = None
+    """A run's folder to take the initial models from."""
+    baselines: tuple[Algorithm, ...] = ()
+    """Algorithms to train after this one on the same data, for comparison."""
+    code: str | None = None
+    """Folder of your own modules (model, loss, metrics, data); none: that of the config file. Where the
+    command is given is looked in first."""
+    data: Annotated[
+        DigitsData | SyntheticData | OwnData | FunctionData | PublicData, Field(discriminator="name")
+    ] = DigitsData()
+    """The federation."""
+    model: ModelConfig = ModelConfig()
+    """The model."""
+    federation: FederationConfig = FederationConfig()
+    """Terms of 'ifca federate'; no other command looks at them."""
+
+
+def read_config(file: Path | None, settings: list[str] | None = None, **overrides: Any) -> Config:
+    """A TOML file (None: the default job), then key=value settings, then overrides that are not None."""
+    source = file or DEFAULT_CONFIG
+    try:
+        text = source.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise InvalidInput(f"{source}: no such config file") from None
+    except (OSError, UnicodeDecodeError) as reason:
+        raise InvalidInput(f"{source}: cannot be read as a config ({reason})") from reason
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as reason:
+        raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    for setting in settings or []:
+        _set(content, setting)
+    content |= {name: value for name, value in overrides.items() if value is not None}
+    if file is not None:
+        _look_beside(file, content)
+    return parse_config(
+        content,
+        source if file and not settings else f"{source.name} with --set" if settings else "default config",
+    )
+
+
+def _look_beside(file: Path, content: dict[str, Any]) -> None:
+    """What a config names is also looked for beside it: modules, and data that are not where we stand."""
+    if _names_own_code(content):
+        content.setdefault("code", str(file.parent))
+    data = content.get("data")
+    path = data.get("path") if isinstance(data, dict) else None
+    if isinstance(path, str) and not Path(path).exists() and (file.parent / path).exists():
+        content["data"] = {**content["data"], "path": str(file.parent / path)}
+
+
+def _names_own_code(content: dict[str, Any]) -> bool:
+    """Whether a config names a function of the user's own."""
+    model, data = content.get("model"), content.get("data")
+    named = [*model.values()] if isinstance(model, dict) else []
+    named += [data.get("load")] if isinstance(data, dict) else []
+    flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
+    return any(isinstance(part, str) and ":" in part for part in flat)
+
+
+def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
+    """The settings, and --model as one of them."""
+    return settings if model is None else [*(settings or []), f"model.name={json.dumps(model)}"]
+
+
+def parse_config(content: dict[str, Any], source: Path | str) -> Config:
+    """Validate; complaints name the file, the field and what was expected."""
+    try:
+        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+    except ValidationError as errors:
+        raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
+
+
+def write_config(config: Config) -> str:
+    """The complete config as TOML."""
+    content = config_dict(config)
+    unset = [name for name, value in content.items() if value is None]
+    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(_without_none(content))
+
+
+def with_absolute_paths(config: Config) -> Config:
+    """Folders named from where the command is given, so that a run can be resumed from anywhere."""
+    if config.code is not None:
+        config = replace(config, code=str(Path(config.code).resolve()))
+    hub = isinstance(config.data, HuggingFaceData) and not Path(config.data.path).exists()
+    if isinstance(config.data, OwnData) and not hub:
+        config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
+    elif isinstance(config.data, PublicData) and config.data.folder is not None:
+        folder = str(Path(config.data.folder).expanduser().resolve())
+        config = replace(config, data=replace(config.data, folder=folder))
+    if config.warm_start is not None:
+        config = replace(config, warm_start=str(Path(config.warm_start).resolve()))
+    return config
+
+
+def config_dict(config: Config) -> dict[str, Any]:
+    """The config as plain JSON values."""
+    result: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return result
+
+
+def _without_none(content: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in content.items() if value is not None}
+    return {name: _without_none(v) if isinstance(v, dict) else v for name, v in kept.items()}
+
+
+def _set(content: dict[str, Any], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise InvalidInput(f"--set {setting}: expected key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        content = content.setdefault(table, {})
+        if not isinstance(content, dict):
+            raise InvalidInput(f"--set {setting}: {table} is not a table")
+    content[last] = value
+
+
+def _complaint(error: Any) -> str:
+    place = [str(part) for part in error["loc"]]
+    if place[:1] == ["data"]:
+        place[1:2] = []  # the name of the data set, which chose among them
+    field = ".".join(place)
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        known = ", ".join(f.name for f in fields(Config)) if len(place) == 1 else ""
+        return f"unknown key {field}" + (f" (known: {known})" if known else "")
+    if error["type"] == "value_error":  # from Recipe's own checks, which name the field themselves
+        return str(error["ctx"]["error"])
+    got = "" if isinstance(error["input"], dict) else f", got {error['input']!r}"
+    return f"{field}: {error['msg'][0].lower() + error['msg'][1:]}{got}"

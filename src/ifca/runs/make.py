@@ -1,0 +1,96 @@
+"""From a config to a job: the data it names, the model it names, the device it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.data import Federation
+from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
+from ifca.models.task import Factory, Loss, Metric
+from ifca.runs.config import Config
+from ifca.runs.own_code import own_function
+from ifca.runs.own_data_config import FunctionData
+from ifca.training import Job, choose_device
+from ifca.training.checkpoint import load_tensors
+
+
+def make_job(config: Config, federation: Federation | None = None) -> Job:
+    """The job of a config; federation: where it is loaded already."""
+    federation = federation or make_federation(config)
+    recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
+    warm = (
+        None if config.warm_start is None else load_tensors(Path(config.warm_start) / "models.safetensors")[0]
+    )
+    return Job(
+        federation,
+        recipe,
+        make_model(config, federation.input_shape, federation.outputs, federation.classes is None),
+        loss=make_loss(config),
+        metrics=make_metrics(config),
+        engine=config.engine,
+        device=choose_device(config.device),
+        precision=config.precision,
+        compiled=config.compiled,
+        budget=None if config.memory_budget is None else config.memory_budget * 2**20,
+        fast_path=config.fast_path,
+        warm_start=warm,
+    )
+
+
+def make_federation(config: Config) -> Federation:
+    """Load or draw the data."""
+    if isinstance(config.data, FunctionData):
+        return config.data.federation(config.code)
+    return config.data.federation(config.seed)
+
+
+def make_loss(config: Config) -> Loss | None:
+    """The loss of the user's own, where the config names one."""
+    name = config.model.loss
+    return None if name is None else _callable("model.loss", name, config.code)
+
+
+def make_metrics(config: Config) -> dict[str, Metric]:
+    """The metrics of the user's own, by the names of their functions."""
+    return {
+        name.rpartition(":")[2]: _callable("model.metrics", name, config.code)
+        for name in config.model.metrics
+    }
+
+
+def make_model(config: Config, input_shape: tuple[int, ...], outputs: int, regression: bool) -> Factory:
+    """A function that makes a freshly initialised module."""
+    model = config.model
+    inputs, name = int(torch.Size(input_shape).numel()), model.name
+    if name == "auto":
+        name = "linear" if regression else "mlp"
+    if ":" in name:
+        return as_factory(own_function("model.name", name, config.code))
+    if regression and name in ("logistic", "cifar-cnn", "femnist-cnn"):
+        raise InvalidInput(
+            f"model.name is {name}, which classifies, but the targets y are floats (regression)"
+        )
+    makers: dict[str, Factory] = {
+        "linear": lambda: linear(inputs, outputs),
+        "logistic": lambda: logistic(inputs, outputs),
+        "mlp": lambda: mlp(inputs, outputs, model.hidden),
+        "cifar-cnn": lambda: cifar_cnn(outputs),
+        "femnist-cnn": lambda: femnist_cnn(outputs),
+    }
+    if name not in makers:
+        raise InvalidInput(
+            f"model.name: unknown model {name} (known: {', '.join(makers)}, or module:function)"
+        )
+    return makers[name]
+
+
+def _callable(field: str, name: str, code: str | None) -> Loss:
+    found: Loss = own_function(field, name, code)
+    if not callable(found):
+        raise InvalidInput(f"{field}: {name} must be a function of outputs and y, got {found!r}")
+    return found

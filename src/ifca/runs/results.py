@@ -1,0 +1,159 @@
+"""What a finished run leaves in its folder: summary.json, clients.csv, models.safetensors, rounds.jsonl."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ifca.core.errors import Diverged
+from ifca.core.ledger import Wire
+from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.data.files import write_atomically
+from ifca.runs.clients_table import clients_table
+from ifca.runs.config import Config, config_dict
+from ifca.runs.run_folder import ROUNDS
+from ifca.training import Fitted
+from ifca.training.checkpoint import save_tensors
+
+SUMMARY, CLIENTS, MODELS = "summary.json", "clients.csv", "models.safetensors"
+
+
+def write_results(
+    out: Path, fitted: Fitted, config: Config, restarts: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Write all result files, the summary last: where it stands, the run is complete."""
+    federation = fitted.job.federation
+    header = {
+        "algorithm": config.algorithm,
+        "input_shape": federation.input_shape,
+        "outputs": federation.outputs,
+        "classes": federation.classes,
+        "features": federation.features,
+        "pixels": federation.train.x.dtype == torch.uint8,
+        "scaling": None if federation.scaling is None else federation.scaling.to_json(),
+    }
+    save_tensors(out / MODELS, fitted.state.theta, header)
+    write_atomically(out / CLIENTS, clients_table(fitted).encode())
+    if len(restarts) > 1:
+        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
+        write_atomically(out / ROUNDS, "".join(lines).encode())
+    summary = summarise(fitted, config, restarts)
+    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def finished_summary(out: Path) -> dict[str, Any] | None:
+    """The summary of a run that is complete; None where a file is missing or was cut off."""
+    if not all((out / name).exists() for name in (SUMMARY, CLIENTS, MODELS, ROUNDS)):
+        return None
+    try:
+        summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
+    except json.JSONDecodeError:
+        return None
+    return summary
+
+
+def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The run in numbers; null where a number is unknown."""
+    job, state, test = fitted.job, fitted.state, fitted.test
+    local, alone = config.algorithm == "local", config.algorithm in ("local", "global")
+    true = job.federation.train.true_cluster
+    sizes = cluster_sizes(fitted.labels, job.models)
+    seconds = [record["seconds"] for record in fitted.history]
+    asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
+    final = Wire.of(state.theta, job.shared).down(asked).sum() if job.recipe.estimates_identity else 0
+    return {
+        "algorithm": config.algorithm,
+        "engine": config.engine,
+        "device": str(job.device),
+        "seed": config.seed,
+        "k": job.models,
+        "rounds": state.round,
+        "clients": len(job.federation.train),
+        "test_clients": None if job.federation.test is None else len(job.federation.test),
+        "test_accuracy": None if test is None else test.accuracy(test.paper_rule),
+        "test_accuracy_train_rule": None if test is None else test.accuracy(test.train_rule),
+        "test_loss": None if test is None else test.mean_loss(test.paper_rule),
+        "test_loss_train_rule": None if test is None else test.mean_loss(test.train_rule),
+        **_own_metrics(fitted),
+        "train_loss": fitted.train_loss,
+        "cluster_sizes": None if local else sizes,
+        "live_clusters": sum(size > 0 for size in sizes),
+        "cluster_accuracy": None if true is None or alone else cluster_accuracy(true, fitted.labels.numpy()),
+        "adjusted_rand_index": None
+        if true is None or alone
+        else adjusted_rand_index(true, fitted.labels.numpy()),
+        "clusters": None if local else [_cluster(fitted, j) for j in range(job.models)],
+        "true_clusters": None if true is None or local else _confusion(fitted),
+        "bytes_down": sum(restart["bytes_down"] for restart in restarts),
+        "bytes_up": sum(restart["bytes_up"] for restart in restarts),
+        "bytes_down_final_identity": int(final),
+        "seconds": round(sum(restart["seconds"] for restart in restarts), 3),
+        "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
+        "events": None
+        if not job.recipe.repairs
+        else [{"round": record["round"], **event} for record in fitted.history for event in record["events"]],
+        "restarts": restarts,
+        "kept_restart": fitted.restart,
+        "config": config_dict(config),
+        "versions": {
+            "ifca": version("ifca"),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+    }
+
+
+def restart_report(restart: int, start: Fitted | Diverged) -> dict[str, Any]:
+    """What one restart reached and cost; diverged ones are reported too."""
+    report = {"restart": restart, "train_loss": None, "live_clusters": None}
+    if isinstance(start, Diverged):
+        return report | {"bytes_down": 0, "bytes_up": 0, "seconds": 0.0, "error": str(start)}
+    sizes = cluster_sizes(start.labels, start.job.models)
+    return report | {
+        "train_loss": start.train_loss,
+        "live_clusters": sum(size > 0 for size in sizes),
+        "bytes_down": int(start.state.bytes_down.sum()),
+        "bytes_up": int(start.state.bytes_up.sum()),
+        "seconds": round(sum(record["seconds"] for record in start.history), 3),
+    }
+
+
+def _own_metrics(fitted: Fitted) -> dict[str, Any]:
+    """The means of the user's own metrics, by both rules; nothing where there are none."""
+    test = fitted.test
+    if test is None or not test.metrics:
+        return {}
+    return {
+        "test_metrics": test.mean_metrics(test.metrics),
+        "test_metrics_train_rule": test.mean_metrics(test.metrics_train_rule),
+    }
+
+
+def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:
+    """Size and quality of one cluster; its test clients are those that chose it by the paper's rule."""
+    mine, test = fitted.labels == j, fitted.test
+    samples = torch.from_numpy(fitted.job.federation.train.sizes)[mine]
+    result: dict[str, Any] = {"cluster": j, "clients": int(mine.sum()), "train_samples": int(samples.sum())}
+    heard = mine & ~fitted.own_loss.isnan()  # of a real federation some may not have answered
+    result["train_loss"] = float(fitted.own_loss[heard].mean()) if bool(heard.any()) else None
+    if test is not None:
+        only = test.served_by(j)
+        result |= {"test_accuracy": test.accuracy(only), "test_loss": test.mean_loss(only)}
+    return result
+
+
+def _confusion(fitted: Fitted) -> dict[str, list[int]]:
+    """True cluster -> how many of its clients are in each recovered cluster."""
+    true = fitted.job.federation.train.true_cluster
+    assert true is not None
+    truth = torch.from_numpy(true)
+    return {
+        str(c): cluster_sizes(fitted.labels[truth == c], fitted.job.models)
+        for c in sorted(set(true.tolist()))
+    }

@@ -1,0 +1,100 @@
+"""A run: all starts of a job, the best of them written out, then the baselines. Each part resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ifca.core.callbacks import Callback, Silent
+from ifca.core.errors import Diverged
+from ifca.core.initial import best_restart
+from ifca.data import Federation
+from ifca.data.files import working_in, write_atomically
+from ifca.runs.config import Config, with_absolute_paths
+from ifca.runs.make import make_federation, make_job
+from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
+from ifca.runs.run_folder import CONFIG, check_finished, new_directory, open_directory, train_in
+from ifca.training import Fitted, Job
+from ifca.training.preflight import check
+
+Summary = dict[str, Any]
+MakeJob = Callable[[Config, Federation], Job]
+
+
+def run(config: Config, out: Path, callback: Callback | None = None) -> Summary:
+    """Train a new run in an unused folder."""
+    config = with_absolute_paths(config)
+    federation = make_federation(config)
+    check(make_job(config, federation))  # refuse what cannot run before a folder is made
+    new_directory(config, out)
+    return go_on(config, federation, out, callback or Silent())
+
+
+def resume(out: Path, callback: Callback | None = None) -> Summary:
+    """Go on with a run that was interrupted; a finished one is left as it is."""
+    config = open_directory(out)
+    return go_on(config, make_federation(config), out, callback or Silent())
+
+
+def go_on(
+    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob = make_job
+) -> Summary:
+    """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
+    with working_in(out):
+        return _go_on(config, federation, out, callback, make)
+
+
+def _go_on(config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob) -> Summary:
+    summary = _one_algorithm(config, federation, out, callback, make)
+    others = {}
+    for algorithm in config.baselines:
+        if algorithm != config.algorithm:
+            baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
+            folder = out / "baselines" / algorithm
+            if not (folder / CONFIG).exists():
+                new_directory(baseline, folder)
+            try:
+                others[algorithm] = _one_algorithm(baseline, federation, folder, callback, make)
+            except Diverged as failure:  # the others are worth reporting all the same
+                others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
+    if others and summary.get("baselines") != others:
+        summary["baselines"] = others
+        write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def _one_algorithm(
+    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob
+) -> Summary:
+    if done := finished_summary(out):
+        check_finished(out, config, done)
+        return done
+    job = make(config, federation)
+    fitted, reports = _best_start(config, job, out, callback)
+    summary = write_results(out, fitted, config, reports)
+    callback.finished(summary)
+    return summary
+
+
+def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tuple[Fitted, list[Summary]]:
+    """All restarts, each reported; the best is judged by the clients' own training loss."""
+    if config.restarts == 1:
+        fitted = train_in(out, job, config, 0, config.algorithm, callback)
+        return fitted, [restart_report(0, fitted)]
+    starts: list[Fitted | Diverged] = []
+    for restart in range(config.restarts):
+        title = f"{config.algorithm} {restart + 1}/{config.restarts}"
+        try:
+            starts.append(train_in(out / "restarts" / str(restart), job, config, restart, title, callback))
+        except Diverged as failure:
+            starts.append(failure)
+    losses = [start.train_loss if isinstance(start, Fitted) else math.inf for start in starts]
+    if not any(math.isfinite(loss) for loss in losses):
+        raise next(start for start in starts if isinstance(start, Diverged))
+    best = starts[best_restart(losses)]
+    assert isinstance(best, Fitted)
+    return best, [restart_report(r, start) for r, start in enumerate(starts)]

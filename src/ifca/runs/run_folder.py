@@ -1,0 +1,135 @@
+"""A run's folder: what is written while it trains, so that nothing is lost, and read to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ifca.core.callbacks import Callback, Record, Training
+from ifca.core.errors import InvalidInput
+from ifca.core.types import ClusterState
+from ifca.data.files import write_atomically
+from ifca.runs.config import Config, config_dict, read_config, write_config
+from ifca.training import Fitted, Job, fit
+from ifca.training.checkpoint import load_state, save_state
+
+CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
+PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
+
+
+def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'") -> None:
+    """Refuse a folder that holds something else than what a federation keeps there before its run.
+
+    first: the first file that is written there, which may have been cut off.
+    """
+    ours = (f".{first}.tmp", PRIVATE)
+    if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
+        raise InvalidInput(
+            f"{out}: already holds something; choose another --out{advice.replace('{out}', str(out))}"
+        )
+
+
+def new_directory(config: Config, out: Path) -> None:
+    """Make the folder of a new run and write its config; a folder in use is not touched."""
+    check_unused(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / CONFIG, write_config(config).encode())
+
+
+def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
+    """A folder that is not there yet: runs/NAME-ALGORITHM-001, -002, ...; or named by a verb."""
+    taken, name = 1, f"{config.data.name}-{verb or config.algorithm}"
+    while (base / f"{name}-{taken:03d}").exists():
+        taken += 1
+    return base / f"{name}-{taken:03d}"
+
+
+def open_directory(out: Path) -> Config:
+    """The config of a run that was begun."""
+    if not out.is_dir():
+        raise InvalidInput(f"{out}: no such run folder")
+    if not (out / CONFIG).is_file():
+        raise InvalidInput(f"{out}: not a run folder (it has no {CONFIG})")
+    return read_config(out / CONFIG)
+
+
+def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, callback: Callback) -> Fitted:
+    """Train one start of a job inside a folder, from its checkpoint where there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / CHECKPOINT
+    header = {"config": _deciding(config), "restart": restart, "data": job.federation.fingerprint}
+    state = None
+    if file.exists():
+        state = load_state(file, job.device, lambda found: _same_run(file, found, header))
+    history = _rounds_until(folder / ROUNDS, 0 if state is None else state.round)
+    callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
+
+    def on_round(state: ClusterState, record: Record) -> None:
+        append_line(folder / ROUNDS, json.dumps(record, allow_nan=False))
+        if state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds:
+            save_state(file, state, header)
+        callback.round_ended(record)
+
+    fitted = fit(job, restart=restart, resume=state, on_round=on_round)
+    fitted.history[:0] = history
+    return fitted
+
+
+def append_line(file: Path, line: str) -> None:
+    """Add a line to a log."""
+    try:
+        with file.open("a") as log:
+            log.write(line + "\n")
+    except OSError as failure:
+        raise OSError(failure.errno, failure.strerror, str(file)) from failure
+
+
+def check_finished(out: Path, config: Config, summary: dict[str, Any]) -> None:
+    """A finished run whose config was edited does not say what was run."""
+    same_config(out / "summary.json", summary.get("config", {}), config)
+
+
+def same_config(
+    file: Path, was: dict[str, Any], now: Config | dict[str, Any], source: str = "config.toml"
+) -> None:
+    """Refuse to go on under another config than a file was written with, naming the first difference."""
+    now = _deciding(now) if isinstance(now, Config) else now
+    for name in sorted(now):
+        if was.get(name) != now.get(name):
+            raise InvalidInput(
+                f"{file}: is of another config: {name} was {json.dumps(was.get(name))}, "
+                f"{source} says {json.dumps(now.get(name))}"
+            )
+
+
+def _rounds_until(log: Path, done: int) -> list[Record]:
+    """The records of the rounds that the checkpoint holds; what came after it is cut off and done again."""
+    lines = log.read_text().splitlines() if log.exists() else []
+    if len(lines) < done:
+        raise InvalidInput(f"{log}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off")
+    if len(lines) > done or (log.exists() and not log.read_bytes().endswith(b"\n")):
+        write_atomically(log, "".join(line + "\n" for line in lines[:done]).encode())
+    try:
+        return [json.loads(line) for line in lines[:done]]
+    except json.JSONDecodeError as reason:
+        raise InvalidInput(
+            f"{log}: line {len(lines)} is not JSON ({reason}); the file was altered"
+        ) from reason
+
+
+def _deciding(config: Config) -> dict[str, Any]:
+    """What may not change between two parts of one run (where to write checkpoints may)."""
+    free = ("checkpoint_every", "memory_budget", "baselines", "federation", "code")
+    deciding = {name: value for name, value in config_dict(config).items() if name not in free}
+    if config.federation.half_precision:
+        deciding["half_precision"] = True
+    return deciding
+
+
+def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    if found.get("restart") != expected["restart"]:
+        raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
+    if found.get("data") != expected["data"]:
+        raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
+    same_config(file, found.get("config", {}), expected["config"])

@@ -1,0 +1,1 @@
+"""Trackers: TensorBoard and MLflow."""

@@ -1,0 +1,6 @@
+"""From a federation and a method to models: jobs, rounds, testing, checkpoints."""
+
+from ifca.training.fit import Fitted, fit
+from ifca.training.job import Job, choose_device
+
+__all__ = ["Fitted", "Job", "choose_device", "fit"]

@@ -1,0 +1,180 @@
+"""Everything a training needs, in one frozen record: who, what, how, and on which machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from ifca.core.averages import parameters_of
+from ifca.core.errors import InvalidInput
+from ifca.core.initial import Draw, bernoulli
+from ifca.core.random import bits
+from ifca.core.recipe import Recipe
+from ifca.core.types import Params, Task
+from ifca.data import Federation
+from ifca.engines.base import Engine
+from ifca.engines.gram.fast import FastEngine, applies
+from ifca.engines.loop import LoopEngine
+from ifca.engines.memory_budget import default_budget
+from ifca.engines.precision import Precision, storage
+from ifca.engines.vectorised import VectorisedEngine
+from ifca.methods.baselines import number_of_models
+from ifca.methods.oneshot import Clusterer
+from ifca.models.networks import logistic
+from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
+
+CPU = torch.device("cpu")
+EngineName = Literal["loop", "vectorised", "flower"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A federation, a recipe, a model, an engine."""
+
+    federation: Federation
+    recipe: Recipe
+    model: Factory
+    loss: Loss | None = None  # per sample; None: cross-entropy, or squared error in regression
+    metrics: Mapping[str, Metric] = field(default_factory=dict)  # reported of the test clients, by name
+    engine: EngineName = "vectorised"
+    device: torch.device = CPU
+    precision: Precision = "float32"
+    compiled: bool = False  # torch.compile for mini-batch steps on CUDA
+    budget: int | None = None  # bytes that chunks of clients may take; None: 2 GiB, on a GPU half of it
+    fast_path: bool = True  # let the vectorised engine use its exact fast path where it applies
+    remote: Callable[[Job], Engine] | None = None  # engine flower: makes it; the clients are elsewhere
+    warm_start: Params | None = None
+    clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
+
+    def __post_init__(self) -> None:
+        """Refuse a k that the federation cannot fill."""
+        if self.engine not in get_args(EngineName):
+            raise InvalidInput(
+                f"engine must be one of {', '.join(get_args(EngineName))}, got {self.engine!r}"
+            )
+        if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
+            raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
+        m = len(self.federation.train)
+        if self.recipe.algorithm not in ("global", "local") and self.recipe.k > m:
+            raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the models' parameters."""
+        return storage(self.precision)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only the fields: what is made from them is made again."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def models(self) -> int:
+        """How many models this job trains."""
+        return number_of_models(self.recipe, len(self.federation.train))
+
+    @cached_property
+    def template(self) -> nn.Module:
+        """The model as a module, to be looked at; its parameters are not used."""
+        return made(self.model).to(self.dtype)
+
+    @cached_property
+    def task(self) -> Task:
+        """The model as a function, with its loss."""
+        regression = self.federation.classes is None
+        low = torch.bfloat16 if self.precision == "bfloat16" else None
+        return make_task(
+            self.template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
+        )
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Names of the parameters that all clusters share; none where there is only one kind of model."""
+        if self.recipe.algorithm in ("global", "local"):
+            return frozenset()
+        names = [name for name, _ in self.template.named_parameters()]
+        return parameters_of(names, self.recipe.shared)
+
+    @property
+    def draw(self) -> Draw:
+        """One random initial model."""
+        draw = make_draw(self.model, self.dtype)
+        return bernoulli(draw) if self.recipe.initial == "bernoulli" else draw
+
+    def placed(self) -> Job:
+        """The job with its data on its GPU, where that leaves room to work."""
+        parts = [self.federation.train, *([self.federation.test] if self.federation.test else [])]
+        size = sum(part.nbytes for part in parts if part.x.device.type != self.device.type)
+        if self.device.type != "cuda" or not size or size > default_budget(self.device):
+            return self
+        return replace(self, federation=self.federation.to(self.device))
+
+    def make_engine(self) -> Engine:
+        """The engine, holding the training clients."""
+        if self.engine == "flower":
+            if self.remote is None:
+                raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
+            return self.remote(self)
+        budget = self.budget or default_budget(self.device)
+        if self.engine == "loop":
+            return LoopEngine(self.task, self.recipe, self.federation.train)
+        if self.fast_path and applies(self.task, self.recipe):
+            return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
+        if self.device.type == "cpu" and self.convolves:
+            return LoopEngine(self.task, self.recipe, self.federation.train)  # measured: never slower
+        return VectorisedEngine(
+            self.task,
+            self.recipe,
+            self.federation.train,
+            budget=budget,
+            compiled=self.compiled,
+            by_hand=self.fast_path,
+        )
+
+    @cached_property
+    def convolves(self) -> bool:
+        """Whether the model has convolutions: on a CPU they gain nothing from other clients beside them."""
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.template.modules())
+
+    def make_clusterer(self) -> Clusterer:
+        """The clusterer of one-shot clustering."""
+        from sklearn.base import clone
+        from sklearn.cluster import KMeans
+
+        seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
+        if self.clusterer is not None:
+            given = self.clusterer
+            return clone(given) if hasattr(given, "fit_predict") else given(self.recipe.k, seed)
+        return KMeans(self.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
+
+    def local_solutions(self) -> Job:
+        """Line 1 of Algorithm 1: each client alone, with a convex model where there is one.
+
+        Distances between neural networks say little (their hidden units can be permuted), so as in the
+        authors' code classification clusters logistic regressions on the raw features; regression clusters
+        the model itself.
+        """
+        recipe = replace(self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=())
+        recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
+        recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
+        classes = self.federation.classes
+        if classes is None or self.loss is not None:
+            return replace(self, recipe=recipe, warm_start=None)
+        inputs = int(torch.Size(self.federation.input_shape).numel())
+        recipe = replace(recipe, l2=0.0 if recipe.l2_layers else recipe.l2, l2_layers=())
+        return replace(self, recipe=recipe, warm_start=None, model=lambda: logistic(inputs, classes))
+
+
+def choose_device(name: str) -> torch.device:
+    """auto: CUDA where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise InvalidInput("device is cuda, but torch finds no CUDA device here")
+    if name not in ("cpu", "cuda"):
+        raise InvalidInput(f"device must be auto, cpu or cuda, got {name}")
+    return torch.device(name)

@@ -1,0 +1,1 @@
+"""Finished runs put to use: assign, predict, export."""

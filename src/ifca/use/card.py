@@ -1,0 +1,190 @@
+"""The model card of an exported model: what it is, whose data made it, how good it is, how to use it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ifca.core.errors import InvalidInput
+from ifca.data.files import write_atomically
+from ifca.runs.config import Config, write_config
+from ifca.runs.results import CLIENTS, SUMMARY
+from ifca.use.trained import Trained, open_trained
+
+MOST_NAMES = 30
+CALLS = {  # how a built-in model is made again
+    "linear": "linear({inputs}, {outputs})",
+    "logistic": "logistic({inputs}, {outputs})",
+    "mlp": "mlp({inputs}, {outputs}, {hidden})",
+    "cifar-cnn": "cifar_cnn({outputs})",
+    "femnist-cnn": "femnist_cnn({outputs})",
+}
+
+
+def write_card(directory: Path, cluster: int, model: Path, checked: dict[str, Any]) -> Path:
+    """Markdown beside the model file."""
+    if not (directory / SUMMARY).is_file():
+        raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
+    trained = open_trained(directory)
+    summary = json.loads((directory / SUMMARY).read_text())
+    parts = [
+        f"# Model of cluster {cluster}: {model.name}",
+        _about(trained, summary, cluster, model, checked),
+        "## Data\n\n" + _data(directory, summary, cluster),
+        "## Quality\n\n" + _quality(trained, summary, cluster),
+        "## Input and output\n\n" + _interface(trained, model),
+        "## Loading\n\n" + _loading(trained, model),
+        "## Limits\n\n" + _limits(summary),
+        f"## Config of the run\n\n```toml\n{_config(trained.config)}\n```",
+    ]
+    card = model.with_name(f"{model.name}.card.md")
+    write_atomically(card, ("\n\n".join(parts) + "\n").encode())
+    return card
+
+
+def _about(
+    trained: Trained, summary: dict[str, Any], cluster: int, model: Path, checked: dict[str, Any]
+) -> str:
+    count = sum(value[cluster].numel() for value in trained.theta.values())
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    how = f"{summary['algorithm']}, {summary['rounds']} rounds"
+    lines = [
+        f"| exported | {now} |",
+        f"| from the run | `{trained.directory.resolve().name}` ({how}) |",
+        f"| cluster | {cluster}, one of {summary['live_clusters']} with clients |",
+        f"| model | `{trained.config.model.name}`, {count:,} parameters |",
+        f"| file | `{model.name}`, SHA-256 `{digest}` |",
+        f"| checked | read back by {checked['reader']}; outputs of {checked['samples']} random samples agree "
+        f"{agreement(checked['error'])} |",
+        f"| versions | Python {summary['versions']['python']}, torch {summary['versions']['torch']} |",
+    ]
+    return "| | |\n|---|---|\n" + "\n".join(lines)
+
+
+def agreement(error: float) -> str:
+    """How far two computations agree, in words."""
+    return "exactly" if error == 0 else f"to {error:.1g}"
+
+
+def _data(directory: Path, summary: dict[str, Any], cluster: int) -> str:
+    mine = summary["clusters"][cluster]
+    with (directory / CLIENTS).open(newline="") as table:
+        names = [
+            row["id"]
+            for row in csv.DictReader(table)
+            if row["cluster"] == str(cluster) and row["train_samples"] != "0"
+        ]
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMES])
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    text = f"Trained on {mine['train_samples']:,} samples of {mine['clients']} clients"
+    return f"{text} (of {summary['clients']} in the federation): {shown}{more}."
+
+
+def _quality(trained: Trained, summary: dict[str, Any], cluster: int) -> str:
+    mine = summary["clusters"][cluster]
+    rows = [("training loss (mean over clients)", mine["train_loss"], summary["train_loss"])]
+    if summary["test_clients"]:
+        rows.append(("test loss", mine.get("test_loss"), summary["test_loss"]))
+        if trained.classes is not None:
+            rows.append(("test accuracy", mine.get("test_accuracy"), summary["test_accuracy"]))
+    lines = [f"| {name} | {_number(own)} | {_number(every)} |" for name, own, every in rows]
+    rule = "\n\nTest clients are counted where the model with the lowest loss on their test data is this one."
+    head = "| | this cluster | whole run |\n|---|---|---|\n"
+    return head + "\n".join(lines) + (rule if summary["test_clients"] else "\n\nThere were no test data.")
+
+
+def _interface(trained: Trained, model: Path) -> str:
+    shape = ["n", *map(str, trained.input_shape)]
+    kind = "uint8" if trained.header.get("pixels") else "float32"
+    lines = [f"- Input: `[{', '.join(shape)}]`, {kind}."]
+    if trained.header.get("features"):
+        lines.append(
+            "- Features, in this order: " + ", ".join(f"`{n}`" for n in trained.header["features"]) + "."
+        )
+    inside = model.suffix == ".onnx"
+    where = "done inside the file" if inside else "to be done before the model"
+    if trained.header.get("pixels"):
+        lines.append(f"- Pixels are bytes (uint8), divided by 255: {where}.")
+    if trained.scaling is not None:
+        stored = (
+            ""
+            if inside
+            else {".pt": ", stored as `mean` and `scale`"}.get(
+                model.suffix, ", stored as `input.mean` and `input.scale`"
+            )
+        )
+        lines.append(f"- Features are standardised, (x - mean) / scale: {where}{stored}.")
+    if not trained.header.get("pixels") and trained.scaling is None:
+        lines.append("- Features are used as they are.")
+    if trained.classes is None:
+        lines.append(f"- Output: `[n, {trained.header['outputs']}]`, the predicted target(s).")
+    else:
+        both = "; second output: the probabilities" if inside else "; softmax gives probabilities"
+        lines.append(f"- Output: `[n, {trained.classes}]`, a score per class{both}.")
+    return "\n".join(lines)
+
+
+def _loading(trained: Trained, model: Path) -> str:
+    if model.suffix == ".onnx":
+        code = f'session = onnxruntime.InferenceSession("{model.name}")\nsession.run(None, {{"x": x}})'
+        return f"```python\nimport onnxruntime\n\n{code}\n```"
+    name = trained.config.model.name
+    if name == "auto":
+        name = "linear" if trained.classes is None else "mlp"
+    inputs = 1
+    for size in trained.input_shape:
+        inputs *= size
+    if name in CALLS:
+        call = CALLS[name].format(
+            inputs=inputs, outputs=trained.header["outputs"], hidden=tuple(trained.config.model.hidden)
+        )
+        made = f"from ifca.models import {call.partition('(')[0]}\n\nmodule = {call}"
+    else:
+        module, _, function = name.partition(":")
+        made = f"from {module} import {function}\n\nmodule = {function}()"
+    if model.suffix == ".pt":
+        load = f'content = torch.load("{model.name}", weights_only=True)\n'
+        load += 'module.load_state_dict(content["state_dict"])'
+        load += _given(trained, 'content["mean"]', 'content["scale"]')
+        return f"```python\nimport torch\n{made}\n{load}\n```"
+    load = f'state = load_file("{model.name}")\n'
+    if trained.scaling is not None:
+        load += 'mean, scale = state.pop("input.mean"), state.pop("input.scale")\n'
+    load += "module.load_state_dict(state)" + _given(trained, "mean", "scale")
+    return f"```python\nfrom safetensors.torch import load_file\n{made}\n{load}\n```"
+
+
+def _given(trained: Trained, mean: str, scale: str) -> str:
+    """The line that gives the module features x as they were measured."""
+    x = "x.float() / 255" if trained.header.get("pixels") else "x.float()"
+    if trained.scaling is not None:
+        x = f"(({x.replace('float', 'double')} - {mean}) / {scale}).float()"
+    return f"\noutput = module({x})  # x: a tensor of features as they are given"
+
+
+def _limits(summary: dict[str, Any]) -> str:
+    return (
+        "This model serves the clients of its cluster. Whether a new client belongs to it is a question for "
+        f"`ifca assign`, which compares its loss under all {summary['live_clusters']} models; with the wrong "
+        "cluster's model predictions can be much worse than the numbers above."
+    )
+
+
+def _config(config: Config) -> str:
+    """The config without the places where this machine keeps its files."""
+    config = replace(config, code=None)
+    data: Any = config.data
+    for name in ("path", "folder"):
+        if place := getattr(data, name, None):
+            data = replace(data, **{name: Path(place).name})
+    return write_config(replace(config, data=data)).strip()
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -1,0 +1,154 @@
+"""The models of a finished run, ready to be asked: with its model, its loss and its scaling of features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.core.types import Params, Task, live_models, select
+from ifca.data import Client, Federation, read_client
+from ifca.data.assemble import as_array
+from ifca.data.clients import features
+from ifca.data.problems import refuse
+from ifca.data.scaling import Scaling
+from ifca.data.sources.columns import LABELS, Columns, Kind, features_of
+from ifca.data.sources.folder import folder_clients, load_npz, table_clients
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import read_table
+from ifca.models import make_task
+from ifca.models.task import made
+from ifca.runs.config import Config
+from ifca.runs.make import make_loss, make_model
+from ifca.runs.own_data_config import OwnFiles
+from ifca.runs.results import MODELS
+from ifca.runs.run_folder import open_directory
+from ifca.training.checkpoint import load_tensors
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The k models of a run, and what they were trained on."""
+
+    directory: Path
+    config: Config
+    theta: Params  # [k, ...]
+    header: dict[str, Any]
+
+    @property
+    def classes(self) -> int | None:
+        """Number of classes; None: regression."""
+        classes: int | None = self.header["classes"]
+        return classes
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.header["input_shape"])
+
+    @cached_property
+    def scaling(self) -> Scaling | None:
+        """What was done to the features in training."""
+        return Scaling.from_json(self.header.get("scaling"))
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The model as a module; its parameters are not the trained ones."""
+        outputs, regression = self.header["outputs"], self.classes is None
+        module = made(make_model(self.config, self.input_shape, outputs, regression))
+        return module.to(next(iter(self.theta.values())).dtype)
+
+    @cached_property
+    def task(self) -> Task:
+        """The model as a function, with the loss it was trained by."""
+        loss, regression = make_loss(self.config), self.classes is None
+        return make_task(self.module, Recipe(), regression=regression, device=CPU, loss=loss)
+
+    @property
+    def live(self) -> list[int]:
+        """The places that hold a model."""
+        return [j for j, alive in enumerate(live_models(self.theta).tolist()) if alive]
+
+    def model(self, j: int) -> Params:
+        """The model of one cluster."""
+        if not 0 <= j < len(next(iter(self.theta.values()))):
+            raise InvalidInput(
+                f"{self.directory}: has no cluster {j} (it has {', '.join(map(str, self.live))})"
+            )
+        if j not in self.live:
+            raise InvalidInput(f"{self.directory}: cluster {j} holds no model: no client needs it")
+        return select(self.theta, j)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Features as they are given -> as the models saw them in training."""
+        scaled = x if self.scaling is None else self.scaling.apply(x)
+        return features(scaled, next(iter(self.theta.values())).dtype)
+
+    def columns(self) -> Columns:
+        """How the run's tables were read; test rows and true clusters are of no interest now."""
+        kind: Kind = "regression" if self.classes is None else "classification"
+        data = self.config.data
+        given = data.columns(self.config.seed) if isinstance(data, OwnFiles) else Columns()
+        known = tuple(self.header.get("features") or ())
+        return replace(given, kind=kind, features=known, test=None, cluster=None, test_share=None)
+
+    def clients(self, path: Path) -> list[Client]:
+        """The labelled clients of a file, of a folder of files, or of a table with a client column."""
+        columns = self.columns()
+        if path.is_dir():
+            return folder_clients(path, columns)
+        if path.suffix in TABLES and columns.client is not None:
+            table = read_table(path, refuse)
+            if table is not None and columns.client in table.columns:
+                return table_clients(path, columns)
+        return [read_client(path, columns)]
+
+    def samples(self, path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """The features of one client as they are given, and its labels where the file has them."""
+        columns = self.columns()
+        if path.suffix in TABLES:
+            table = read_table(path, refuse)
+            assert table is not None
+            if columns.client in table.columns and len(whose := set(table.text(str(columns.client)))) > 1:
+                raise InvalidInput(f"{path}: holds rows of {len(whose)} clients; predict for one at a time")
+            if not set(columns.label or LABELS) & table.columns.keys():
+                return self._fitting(path, features_of(table, columns.features)), None
+        else:
+            content = load_npz(path)
+            if "y" not in content and "x" in content:
+                return self._fitting(path, as_array("x", str(path), content["x"])), None
+        return self.federation([read_client(path, columns)], str(path), scaled=False).train.arrays(0)
+
+    def _fitting(self, path: Path, x: NDArray[Any]) -> NDArray[Any]:
+        if x.shape[1:] != self.input_shape or not len(x):
+            raise InvalidInput(f"{path}: samples have shape {x.shape[1:]}, training had {self.input_shape}")
+        return x
+
+    def federation(self, clients: list[Client], where: str, *, scaled: bool = True) -> Federation:
+        """Clients that the models can judge, features as in training; where: what to name."""
+        federation = Federation.from_clients(clients, self.classes)
+        federation.check_fits(where, self.input_shape, self.classes, self.header["outputs"])
+        if self.scaling is None or not scaled:
+            return federation
+        train = replace(federation.train, x=self.scaling.apply(federation.train.x))
+        return replace(federation, train=train, test=None, scaling=self.scaling)
+
+
+def open_trained(directory: Path) -> Trained:
+    """Read a finished run; one of local models has nothing for others."""
+    config = open_directory(directory)
+    if not (directory / MODELS).exists():
+        raise InvalidInput(f"{directory}: has no {MODELS}; 'ifca resume {directory}' makes it")
+    theta, header = load_tensors(directory / MODELS)
+    if header["algorithm"] == "local":
+        raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
+    return Trained(directory, config, theta, header)
