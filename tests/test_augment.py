@@ -20,7 +20,7 @@ from ifca.engines.vectorised import VectorisedEngine
 from ifca.models.augment import crop_and_flip
 from ifca.models.networks import CentreCrop
 from ifca.training import Job, fit
-from ifca.training.fit import start
+from ifca.training.start import start
 from tests.test_contract import assert_same
 
 WAYS: dict[str, dict[str, Any]] = {

@@ -12,12 +12,12 @@ import torch
 from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterState, Params, free, live_models
+from ifca.core.types import ClusterState, Params
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.methods.collapse import dead, judge, overloaded
 from ifca.methods.groups import cut, find_groups
 from ifca.methods.splitting import begun
-from ifca.methods.watch import begin, paced
+from ifca.methods.watch import begin, paced, watch_of
 from ifca.models import linear, mlp
 from ifca.training import Fitted, Job, fit
 
@@ -71,7 +71,8 @@ def watched(identity: list[int], losses: list[list[float]], t: int = 9, **watch:
     theta: Params = {"w": torch.arange(float(k))}
     known = replace(begin(m, k), losses=torch.tensor(losses), **watch)
     now, none = torch.full((m,), t), torch.zeros(m, dtype=torch.long)
-    return ClusterState(theta, t, torch.tensor(identity), 0, t, 0, now, none, none, known)
+    live, memory = torch.ones(k, dtype=torch.bool), known.as_memory()
+    return ClusterState(theta, live, t, torch.tensor(identity), 0, t, 0, now, none, none, memory)
 
 
 class TestJudging:
@@ -131,40 +132,42 @@ class TestJudging:
 
     def test_dead_models_are_found_and_free_places_are_not(self) -> None:
         state = watched([0, 0], [[1.0, 2.0, 3.0]] * 2)
-        assert dead(Recipe(k=3), state, torch.arange(2)) == [1, 2]
-        assert dead(
-            Recipe(k=3), replace(state, theta=free(state.theta, torch.tensor([2]))), torch.arange(2)
-        ) == [1]
+        assert dead(Recipe(k=3), state) == [1, 2]
+        assert dead(Recipe(k=3), replace(state, live=torch.tensor([True, True, False]))) == [1]
+
+    def test_a_member_that_was_not_asked_keeps_its_cluster_alive(self) -> None:
+        """Client 2 chose model 1 long ago and took part in no round since: nobody knows that it left."""
+        state = watched([0, 0, 1], [[1.0, 2.0]] * 3, t=90)
+        away = replace(state, asked=torch.tensor([90, 90, 3]))
+        assert dead(Recipe(k=2, participation=0.1), away) == []
+        left = replace(away, identity=torch.tensor([0, 0, 0]))
+        assert dead(Recipe(k=2, participation=0.1), left) == [1]
 
     def test_a_split_gives_each_group_a_copy(self) -> None:
         state = watched([0] * 12, [[1.0, torch.nan, torch.nan]] * 12)
-        state = replace(state, theta=free(state.theta, torch.tensor([1, 2])))
-        assert state.watch is not None
+        state = replace(state, live=torch.tensor([True, False, False]))
         sides = torch.cat([torch.full((6, 128), -1.0), torch.full((6, 128), 1.0)])
         noise = torch.randn(12, 128, generator=torch.Generator().manual_seed(0)) / 10
-        watch = replace(state.watch, sketch=sides + noise, seen=torch.full((12,), 9))
-        (split,) = overloaded(
-            self.recipe, replace(state, watch=watch), [0], torch.arange(12), torch.arange(12)
-        )
+        watch = replace(watch_of(state), sketch=sides + noise, seen=torch.full((12,), 9))
+        state = replace(state, memory=watch.as_memory())
+        (split,) = overloaded(self.recipe, state, [0], torch.arange(12), torch.arange(12))
         assert (split.cluster, split.places, split.clear) == (0, [1], True)
         loss = torch.tensor([1.0] * 6 + [3.0] * 6)
-        after = begun(self.recipe, replace(state, watch=watch), split, loss)
+        after = begun(self.recipe, state, split, loss)
         assert after.identity.tolist() == [0] * 6 + [1] * 6
-        assert live_models(after.theta).tolist() == [True, True, False]
+        assert after.live.tolist() == [True, True, False]
         assert after.theta["w"][:2].tolist() == [0.0, 0.0]
-        assert after.watch is not None
-        assert after.watch.before[:2].tolist() == [1.0, 3.0]
+        assert watch_of(after).before[:2].tolist() == [1.0, 3.0]
 
 
 @pytest.mark.parametrize(("size", "splits"), [(2, 0), (3, 1)])
 def test_nothing_is_attempted_that_nobody_could_judge(size: int, splits: int) -> None:
     """Two groups, not clearly apart: of three members one waits, of two none."""
     state = watched([0] * 2 * size, [[1.0, torch.nan]] * 2 * size)
-    assert state.watch is not None
     points = torch.zeros(2 * size, 128)
     points[:, 0] = torch.cat([torch.arange(-size, 0), torch.arange(1, size + 1)])
-    watch = replace(state.watch, sketch=points, seen=torch.full((2 * size,), 9))
-    state = replace(state, theta=free(state.theta, torch.tensor([1])), watch=watch)
+    watch = replace(watch_of(state), sketch=points, seen=torch.full((2 * size,), 9))
+    state = replace(state, live=torch.tensor([True, False]), memory=watch.as_memory())
     everyone = torch.arange(2 * size)
     found = overloaded(Recipe(k=2, rounds=100), state, [0], everyone, everyone)
     assert [split.clear for split in found] == [False] * splits
@@ -172,13 +175,13 @@ def test_nothing_is_attempted_that_nobody_could_judge(size: int, splits: int) ->
 
 def test_fewer_models_than_k_begin_with_shorter_steps_and_go_faster_while_the_loss_falls() -> None:
     """One of four models: a quarter of the step, 1.2 times as much with every fall, half with a rise."""
-    theta: Params = free({"w": torch.zeros(4)}, torch.tensor([1, 2, 3]))
+    live = torch.tensor([True, False, False, False])
     watch, paces = begin(1, 4), []
     for loss in (9.0, 8.0, 7.0, 6.0, 8.0, 7.0):
-        watch = paced(watch, theta, loss)
+        watch = paced(watch, live, loss)
         paces.append(watch.pace)
     assert paces == pytest.approx([0.25, 0.3, 0.36, 0.432, 0.25, 0.3])
-    assert paced(watch, {"w": torch.zeros(4)}, 7.0).pace == 1.0  # all models are there
+    assert paced(watch, torch.tensor([True] * 4), 7.0).pace == 1.0  # all models are there
 
 
 def digits_job(federation: Federation, **options: Any) -> Job:
@@ -217,7 +220,7 @@ def test_all_clusters_in_every_way_of_training(options: dict[str, Any]) -> None:
 def test_more_clusters_than_there_are() -> None:
     fitted = fit(digits_job(rotated_digits(), k=6))
     assert recovered(fitted)
-    assert int(live_models(fitted.state.theta).sum()) == 4
+    assert int(fitted.state.live.sum()) == len(fitted.places) == 4
 
 
 def test_fewer_clusters_than_there_are() -> None:

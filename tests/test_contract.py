@@ -1,8 +1,10 @@
-"""The contract: every algorithm x every engine. A new algorithm or engine is a row here."""
+"""The contract: every method x engine x aggregation. A new one is a row here."""
 
 from __future__ import annotations
 
+import runpy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,25 +12,37 @@ import pytest
 import torch
 
 from ifca.core.averages import fold, zero_sum
+from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import random_models
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterSum, Params, live_models
+from ifca.core.types import ClusterSum, Params
 from ifca.data import Clients, Federation
 from ifca.engines.base import Engine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
+from ifca.engines.updates import Kept
 from ifca.engines.vectorised import VectorisedEngine
+from ifca.methods.aggregation import aggregated, rule_of
 from ifca.training import Fitted, Job, fit
-from ifca.training.fit import start
+from ifca.training.start import start
 from tests.conftest import groups, make_job
 
+EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
+runpy.run_path(str(EXAMPLE))  # registers the method ifca-prox
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca": {"algorithm": "ifca", "rounds": 12},
     "ifca-growing": {"algorithm": "ifca", "rounds": 14, "option": "gradient", "step_size": 0.4},
     "ifca-growing-partial": {"algorithm": "ifca", "rounds": 14, "participation": 0.7, "weighted": True},
-    "ifca-growing-shared": {"algorithm": "ifca", "rounds": 12, "shared": ("fc1",), "stable_after": 1},
+    "ifca-growing-shared": {
+        "algorithm": "ifca",
+        "rounds": 12,
+        "shared": ("fc1",),
+        "stable_after": 1,
+        "seed": 6,
+    },
     "ifca-growing-epochs": {"algorithm": "ifca", "rounds": 12, "local_epochs": 1, "batch_size": 4},
     "plain": {},
     "plain-gradient": {"option": "gradient"},
@@ -54,6 +68,15 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "local-whole": {"algorithm": "local"},
     "oneshot": {"algorithm": "oneshot", "erm_rounds": 2},
     "oneshot-gradient": {"algorithm": "oneshot", "erm_rounds": 2, "option": "gradient"},
+    "plain-weighted-mean": {"aggregation": "weighted-mean"},
+    "plain-median": {"aggregation": "median"},
+    "plain-median-gradient": {"aggregation": "median", "option": "gradient", "participation": 0.6},
+    "plain-median-epochs": {"aggregation": "median", "local_epochs": 1, "batch_size": 4},
+    "plain-median-shared": {"aggregation": "median", "shared": ("fc1",)},
+    "ifca-median": {"algorithm": "ifca", "rounds": 12, "aggregation": "median", "seed": 6},
+    "global-median": {"algorithm": "global", "aggregation": "median"},
+    "own": {"algorithm": "ifca-prox", "step_size": 0.05},
+    "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }
 ENGINES = ["loop", "vectorised"]
 
@@ -68,7 +91,7 @@ def assert_same(a: Fitted, b: Fitted, tolerance: float = 1e-10, *, counted: bool
     """counted: bytes are counted by both, not measured by one."""
     assert a.labels.tolist() == b.labels.tolist()
     for name, value in a.state.theta.items():
-        torch.testing.assert_close(value, b.state.theta[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+        torch.testing.assert_close(value, b.state.theta[name], rtol=tolerance, atol=tolerance)
     for mine, other in zip(a.history, b.history, strict=True):
         assert mine["identity"] == other["identity"]
         assert mine["sent_all_models_to"] == other["sent_all_models_to"]
@@ -79,7 +102,7 @@ def assert_same(a: Fitted, b: Fitted, tolerance: float = 1e-10, *, counted: bool
 
 
 def same_bits(a: Params, b: Params) -> bool:
-    return all(torch.equal(value.nan_to_num(9e9), b[name].nan_to_num(9e9)) for name, value in a.items())
+    return all(torch.equal(value, b[name]) for name, value in a.items())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -97,7 +120,7 @@ def test_every_chunk_size_gives_the_same(name: str, unequal: Federation) -> None
     oracle = LoopEngine(job.task, job.recipe, unequal.train)
     state = start(job)
     who = torch.arange(len(unequal.train))
-    known = state.identity if job.recipe.algorithm == "local" else torch.full_like(who, -1)
+    known = state.identity if job.method.personal else torch.full_like(who, -1)
     expected = oracle.train(state.theta, who, known, 0)
     for chunk in range(1, len(who) + 1):
         kinds: list[type[VectorisedEngine | FastEngine]]
@@ -115,12 +138,12 @@ def test_every_chunk_size_gives_the_same(name: str, unequal: Federation) -> None
 def test_sketches_of_updates_agree(name: str, unequal: Federation) -> None:
     job = make_job(unequal, recipe_of(name))
     theta, who = start(job).theta, torch.arange(len(unequal.train))
-    sketch, known = make_sketch(theta, 0), torch.full_like(who, -1)
-    expected = LoopEngine(job.task, job.recipe, unequal.train).train(theta, who, known, 0, sketch).sketch
+    needs, known = Needs(sketch=make_sketch(theta, 0)), torch.full_like(who, -1)
+    expected = LoopEngine(job.task, job.recipe, unequal.train).train(theta, who, known, 0, needs).sketch
     assert expected is not None
     for fast in (True, False):
         engine = replace(job, fast_path=fast).make_engine()
-        torch.testing.assert_close(engine.train(theta, who, known, 0, sketch).sketch, expected)
+        torch.testing.assert_close(engine.train(theta, who, known, 0, needs).sketch, expected)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -151,45 +174,59 @@ class TestContract:
         assert unequal.test is not None
         turned = Federation(unequal.train.subset(order), unequal.test, unequal.classes)
         a, b = fit(self.job(name, engine, unequal)), fit(self.job(name, engine, turned))
-        if a.job.recipe.algorithm == "local":  # model i is client i's
+        if a.job.method.personal:  # model i is client i's
             a_theta = {key: value[order] for key, value in a.state.theta.items()}
         else:
             a_theta = a.state.theta
             assert a.labels[order].tolist() == b.labels.tolist()
         for key, value in a_theta.items():
-            torch.testing.assert_close(value, b.state.theta[key], rtol=1e-9, atol=1e-9, equal_nan=True)
+            torch.testing.assert_close(value, b.state.theta[key], rtol=1e-9, atol=1e-9)
 
     def test_labels_are_those_of_the_models_returned(
         self, name: str, engine: str, unequal: Federation
     ) -> None:
         fitted = fit(self.job(name, engine, unequal))
-        if fitted.job.recipe.estimates_identity:
+        if fitted.job.method.chooses:
             assert torch.equal(fitted.labels, identity(fitted.train.loss))
 
     def test_shared_coordinates_are_identical_after_every_round(
         self, name: str, engine: str, unequal: Federation
     ) -> None:
+        differ: list[bool] = []  # in each round with several models: whether all of their own coordinates do
+
         def check(state: Any, _record: Any) -> None:
+            models = {key: value[state.live] for key, value in state.theta.items()}
             for key in job.shared:
-                live = state.theta[key][live_models(state.theta)]
-                assert torch.equal(live[0], live[-1])
+                assert torch.equal(models[key][0], models[key][-1])
+            if int(state.live.sum()) > 1:
+                own = [value for key, value in models.items() if key not in job.shared]
+                differ.append(not any(torch.equal(value[0], value[-1]) for value in own))
 
         job = self.job(name, engine, unequal)
-        theta = fit(job, on_round=check).state.theta
-        if job.shared:
-            own = [key for key in theta if key not in job.shared]
-            assert not any(torch.equal(theta[key][0], theta[key][1]) for key in own)
+        fit(job, on_round=check)
+        assert not job.shared or (differ and all(differ))
+
+    def test_parameters_are_numbers_whether_a_place_has_a_model_or_not(
+        self, name: str, engine: str, unequal: Federation
+    ) -> None:
+        def check(state: Any, _record: Any) -> None:
+            for value in state.theta.values():
+                assert bool(value.isfinite().all())
+                assert not bool(value[~state.live].any())
+
+        fitted = fit(self.job(name, engine, unequal), on_round=check)
+        assert bool(fitted.state.live.all())
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_permuting_clusters_permutes_the_result(engine: str, unequal: Federation) -> None:
-    job = make_job(unequal, Recipe(k=3, rounds=4, local_steps=3), engine=engine)
+    job = make_job(unequal, Recipe(algorithm="ifca-plain", k=3, rounds=4, local_steps=3), engine=engine)
     theta = random_models(job.draw, 3, 0, 0, frozenset())
     order = [2, 0, 1]
     plain = fit(replace(job, warm_start=theta))
     turned = fit(replace(job, warm_start={key: value[order] for key, value in theta.items()}))
     for key, value in plain.state.theta.items():
-        torch.testing.assert_close(value[order], turned.state.theta[key], equal_nan=True)
+        torch.testing.assert_close(value[order], turned.state.theta[key])
     assert [order[j] for j in turned.labels.tolist()] == plain.labels.tolist()
 
 
@@ -206,9 +243,10 @@ def test_one_cluster_is_federated_averaging(engine: str, unequal: Federation) ->
 
 
 def test_initial_models_differ(unequal: Federation) -> None:
-    theta = start(make_job(unequal, Recipe(k=3))).theta
-    flat = torch.cat([value.flatten(1) for value in theta.values()], 1)
-    assert len(torch.unique(flat, dim=0)) == 3
+    plain, ours = (start(make_job(unequal, Recipe(algorithm=name, k=3))) for name in ("ifca-plain", "ifca"))
+    for state, models in ((plain, 3), (ours, 1)):
+        flat = torch.cat([value[state.live].flatten(1) for value in state.theta.values()], 1)
+        assert len(torch.unique(flat, dim=0)) == int(state.live.sum()) == models
 
 
 def test_replies_fold_in_any_order_and_grouping() -> None:
@@ -258,3 +296,54 @@ def test_scores_of_both_engines_agree(unequal: Federation) -> None:
         for kind in (VectorisedEngine, FastEngine):
             vectorised = kind(job.task, job.recipe, unequal.train, chunk=chunk)
             torch.testing.assert_close(scores(vectorised, unequal.test), scores(loop, unequal.test))
+
+
+@pytest.mark.parametrize("option", ["model", "gradient"])
+@pytest.mark.parametrize("budget", [10**9, 2000, 40])
+def test_blocks_of_coordinates_give_the_same_as_the_whole(
+    option: Any, budget: int, unequal: Federation
+) -> None:
+    """Single updates of every engine, kept and formed again: those of the loop, whatever fits into memory."""
+    recipe = Recipe(algorithm="ifca-plain", k=2, local_steps=3, option=option, aggregation="median")
+    job = make_job(unequal, recipe)
+    theta, who = start(job).theta, torch.arange(len(unequal.train))
+    known, needs, names = torch.full_like(who, -1), Needs(updates=True), frozenset(theta)
+    expected = LoopEngine(job.task, recipe, unequal.train).train(theta, who, known, 0, needs)
+    assert expected.updates is not None
+    whole = torch.cat(list(expected.updates.blocks(names)), 1)
+    engines: list[Engine] = [
+        LoopEngine(job.task, recipe, unequal.train, budget=budget),
+        VectorisedEngine(job.task, recipe, unequal.train, chunk=2),
+        FastEngine(job.task, recipe, unequal.train, chunk=2),
+    ]
+    for engine in engines:
+        if not isinstance(engine, LoopEngine):
+            engine.kept_bytes = budget  # type: ignore[attr-defined]
+        replies = engine.train(theta, who, known, 0, needs)
+        assert replies.updates is not None
+        torch.testing.assert_close(torch.cat(list(replies.updates.blocks(names)), 1), whole)
+        some = replies.updates.of(torch.tensor([4, 1]))
+        torch.testing.assert_close(torch.cat(list(some.blocks(names)), 1), whole[[4, 1]])
+        for name, value in expected.total.total.items():
+            torch.testing.assert_close(replies.total.total[name], value)
+
+
+def test_the_median_by_hand() -> None:
+    """Three clients of one cluster say 1, 2, 30 and one of another says 5: medians 2 and 5, times 3 and 1."""
+    updates = {"w": torch.tensor([[1.0], [2.0], [30.0], [5.0]])}
+    kept = Kept({"w": torch.zeros(2, 1)}, 4, 10**6, lambda _rows: iter(()))
+    kept.add(torch.arange(4), updates)
+    rule = rule_of(Recipe(aggregation="median"))
+    identity, weight = torch.tensor([0, 0, 0, 1]), torch.ones(4)
+    apart = aggregated(rule, {"w": torch.zeros(2, 1)}, kept.updates(), identity, weight, frozenset())
+    assert apart.total["w"].tolist() == [[6.0], [5.0]]
+    assert apart.weight.tolist() == [3.0, 1.0]
+    shared = aggregated(rule, {"w": torch.zeros(2, 1)}, kept.updates(), identity, weight, frozenset({"w"}))
+    assert float(shared.total["w"].sum() / shared.weight.sum()) == 3.5  # of 1, 2, 5, 30
+
+
+def test_unknown_names_are_refused_in_a_sentence(unequal: Federation) -> None:
+    with pytest.raises(InvalidInput, match="algorithm must be one of ifca, ifca-plain, global, local"):
+        make_job(unequal, Recipe(algorithm="icfa"))
+    with pytest.raises(InvalidInput, match="aggregation must be one of mean, weighted-mean, median"):
+        make_job(unequal, Recipe(aggregation="krum"))

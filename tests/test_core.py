@@ -11,15 +11,18 @@ import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, known_identity, rounds_unchanged
-from ifca.core.initial import assert_distinct, bernoulli, best_restart, warm_start
+from ifca.core.initial import assert_distinct, bernoulli, best_restart, warm_start, with_shared_of
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes, distance
 from ifca.core.random import bits, generator, shuffled
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import make_plan, participants
 from ifca.core.types import ClusterState
-from ifca.methods.oneshot import cluster_models
+from ifca.data import Federation
+from ifca.methods.one_shot import checked
 from ifca.models import linear, make_draw
+from ifca.training import Job
+from ifca.training.start import clusters_of, start
 
 
 def state(
@@ -28,7 +31,10 @@ def state(
     none = torch.zeros(len(identities), dtype=torch.long)
     theta = {"w": torch.tensor([[0.0], [1.0]])}
     asked = torch.where(torch.tensor(identities) >= 0, checked, -1)
-    return ClusterState(theta, t, torch.tensor(identities), unchanged, checked, changed, asked, none, none)
+    live = torch.tensor([True, True])
+    return ClusterState(
+        theta, live, t, torch.tensor(identities), unchanged, checked, changed, asked, none, none
+    )
 
 
 class TestIdentity:
@@ -74,11 +80,12 @@ class TestLedger:
     def test_bytes_of_a_model_with_a_shared_layer(self) -> None:
         """Shared: 10 floats; clustered: 3 floats; k = 4. Down all: 40 + 4 x 12; own: 40 + 12."""
         theta = {"trunk": torch.zeros(4, 10), "head": torch.zeros(4, 3)}
-        wire = Wire.of(theta, frozenset({"trunk"}))
+        live = torch.ones(4, dtype=torch.bool)
+        wire = Wire.of(theta, live, frozenset({"trunk"}))
         own = torch.tensor([False, True])
         assert wire.down(own).tolist() == [88, 52]
         assert wire.up(own).tolist() == [52 + 4 + 16, 52 + 4 + 4]  # one update, its cluster, its losses
-        assert Wire.of(theta, frozenset()).down(own).tolist() == [208, 52]
+        assert Wire.of(theta, live, frozenset()).down(own).tolist() == [208, 52]
 
 
 class TestRandom:
@@ -151,11 +158,9 @@ class TestInitial:
     def test_warm_start_takes_k_models_or_one_trunk(self) -> None:
         drawn = {"trunk": torch.zeros(2, 3), "head": torch.tensor([[1.0], [2.0]])}
         one = {"trunk": torch.full((1, 3), 7.0), "head": torch.full((1, 1), 9.0)}
-        warm = warm_start(one, drawn, frozenset({"trunk"}))
+        warm = with_shared_of(one, drawn, frozenset({"trunk"}))
         assert warm["trunk"].tolist() == [[7.0] * 3] * 2
         assert warm["head"].tolist() == [[1.0], [2.0]]
-        with pytest.raises(InvalidInput, match="holds 1 model"):
-            warm_start(one, drawn, frozenset())
         with pytest.raises(InvalidInput, match="no parameter head of shape"):
             warm_start({"trunk": one["trunk"]}, drawn, frozenset())
 
@@ -230,6 +235,9 @@ def test_one_shot_takes_any_clusterer_and_checks_it() -> None:
             return [5] * len(points)
 
     models = {"w": torch.tensor([[-1.0], [2.0], [-3.0]])}
-    assert cluster_models(models, Halves(), 2).tolist() == [0, 1, 0]
+    federation = Federation.from_arrays([np.ones((2, 1))] * 3, [np.ones(2)] * 3)
+    recipe = Recipe(algorithm="oneshot", k=2, erm_step_size=1e-3)
+    job = Job(federation, recipe, lambda: linear(1), clusterer=Halves())
+    assert checked(clusters_of(job, models), 3, 2).tolist() == [0, 1, 0]
     with pytest.raises(InvalidInput, match="from 0 to 1"):
-        cluster_models(models, Wrong(), 2)
+        start(replace(job, clusterer=Wrong()))

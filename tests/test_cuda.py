@@ -12,6 +12,7 @@ import torch
 from ifca.core.client import cluster_losses
 from ifca.core.identity import one_hot
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
 from ifca.core.sampling import make_plan
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
@@ -24,7 +25,7 @@ from ifca.engines.precision import Precision, products
 from ifca.models import cifar_cnn, femnist_cnn, mlp
 from ifca.models.task import Factory
 from ifca.training import Job, fit
-from ifca.training.fit import start
+from ifca.training.start import start
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 CUDA = torch.device("cuda")
@@ -190,8 +191,10 @@ def test_the_sketch_of_a_fused_round(weighted: bool) -> None:
     clients, theta = job.federation.train, start(job).theta
     who = torch.arange(len(clients))
     sketch = make_sketch(theta, 0)
-    replies = job.make_engine().train(theta, who, torch.full_like(who, -1), 0, sketch)
-    oracle = LoopEngine(job.task, recipe, clients).train(theta, who, replies.identity, 0, sketch)
+    replies = job.make_engine().train(theta, who, torch.full_like(who, -1), 0, Needs(sketch=sketch))
+    oracle = LoopEngine(job.task, recipe, clients).train(
+        theta, who, replies.identity, 0, Needs(sketch=sketch)
+    )
     assert replies.sketch is not None
     assert oracle.sketch is not None
     assert float((replies.sketch - oracle.sketch).norm() / oracle.sketch.norm()) < 1e-3

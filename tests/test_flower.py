@@ -15,7 +15,7 @@ from ifca.data import Federation, rotated_digits
 from ifca.engines.base import Engine
 from ifca.models import mlp
 from ifca.training import Fitted, Job, fit
-from ifca.training.fit import start
+from ifca.training.start import start
 from tests.conftest import groups, make_job
 from tests.test_contract import ALGORITHMS, assert_same, recipe_of, same_bits
 

@@ -19,7 +19,7 @@ from ifca.models import as_factory, cifar_cnn, femnist_cnn, make_draw, make_task
 from ifca.models.first_layer import first_layer
 from ifca.models.networks import ResponseNorm
 from ifca.training import Job, fit
-from ifca.training.fit import start
+from ifca.training.start import start
 
 CPU = torch.device("cpu")
 

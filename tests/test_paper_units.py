@@ -34,7 +34,7 @@ from ifca.paper.execute import run_unit
 from ifca.paper.frame import Line, Unit
 from ifca.paper.statistics import line_through, mean_std, power_law, wilson
 from ifca.training import Job, fit
-from ifca.training.fit import initial_models
+from ifca.training.start import drawn_models
 
 CPU = torch.device("cpu")
 
@@ -308,7 +308,7 @@ def test_balanced_starts() -> None:
 def _first_is_balanced(job: Job, seed: int) -> bool:
     job = replace(job, recipe=replace(job.recipe, seed=seed, initial="random"))
     who = participants(job.recipe, 0, job.federation.train.keys).tolist()
-    losses = job.make_engine().score(initial_models(job, 0), job.federation.train.subset(who)).loss
+    losses = job.make_engine().score(drawn_models(job, 0), job.federation.train.subset(who)).loss
     return is_balanced(losses.argmin(1), 2)
 
 

@@ -20,8 +20,8 @@ from ifca.engines.precision import products
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.models import linear, logistic, mlp
 from ifca.training import Job, fit
-from ifca.training.fit import start
 from ifca.training.local_training import local_scores
+from ifca.training.start import start
 
 CPU = torch.device("cpu")
 

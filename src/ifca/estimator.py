@@ -18,18 +18,17 @@ from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import best_restart
-from ifca.core.recipe import Algorithm, Option, Recipe
-from ifca.core.types import ClusterState, Params, live_models, select
+from ifca.core.numbering import renumbered
+from ifca.core.recipe import Option, Recipe
+from ifca.core.types import ClusterState, Params, select
 from ifca.data import Client, Federation
 from ifca.data.assemble import as_array
 from ifca.data.clients import features
-from ifca.engines.live_models import score_live
 from ifca.engines.precision import Precision
-from ifca.methods.oneshot import Clusterer
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
 from ifca.training import Fitted, Job, choose_device, fit
-from ifca.training.job import EngineName
+from ifca.training.job import Clusterer, EngineName
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
 
@@ -57,7 +56,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         *,
         model: nn.Module | Factory | None = None,
         loss: Loss | None = None,
-        algorithm: Algorithm = "ifca",
+        algorithm: str = "ifca",
         rounds: int = 100,
         option: Option = "model",
         step_size: float = 0.1,
@@ -66,6 +65,7 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         local_epochs: int | None = None,
         batch_size: int | None = None,
         participation: float = 1.0,
+        aggregation: str = "mean",
         weighted: bool = False,
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
@@ -115,11 +115,11 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
         self.fitted_: Fitted = best
         self.models_: Params = best.state.theta
         self.labels_: NDArray[Any] = best.labels.numpy()
-        self.history_: list[Record] = best.history
+        self.history_: list[Record] = renumbered(best.history, best.places, job.models)
         self.train_loss_ = best.train_loss
         told.finished(best.outcome())
         live = len(set(self.labels_.tolist()))
-        if job.recipe.algorithm == "ifca-plain" and live < job.recipe.k:
+        if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
             advice = "try more restarts, or a smaller k"
             warnings.warn(f"only {live} of {self.k} clusters have clients; {advice}", FewerClustersWarning, 2)
         return self
@@ -139,12 +139,12 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     def losses(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
         """Mean loss of each of the k models on a client's data: [k]."""
         fitted = self._fitted("losses")
-        if fitted.job.recipe.algorithm == "local":
+        if fitted.job.method.personal:
             raise InvalidInput("local models belong to one client each; a new client has none")
         federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
         trained = fitted.job.federation
         federation.check_fits("new client", trained.input_shape, trained.classes, trained.outputs)
-        scores = score_live(fitted.job.make_engine(), fitted.state.theta, federation.train)
+        scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
         return scores.loss[0].numpy()
 
     def assign(self, x: ArrayLike, y: ArrayLike) -> int:
@@ -154,10 +154,9 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     def predict(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
         """Predictions of one cluster's model: class numbers, or values in regression."""
         fitted = self._fitted("predict")
-        if not 0 <= cluster < fitted.job.models:
-            raise InvalidInput(f"cluster must be from 0 to {fitted.job.models - 1}, got {cluster}")
-        if not live_models(fitted.state.theta)[cluster]:
-            raise InvalidInput(f"cluster {cluster} holds no model: no client needs it")
+        models = len(fitted.places)
+        if not 0 <= cluster < models:
+            raise InvalidInput(f"cluster must be from 0 to {models - 1}, got {cluster}")
         model = select(fitted.state.theta, cluster)
         like = next(iter(model.values()))
         with torch.no_grad():

@@ -24,10 +24,10 @@ def client_round(
     j, losses = estimate(task, theta, data, plan, own)
     chosen = select(theta, j)
     if recipe.option == "gradient":
-        batch = next(iter(_batches(1, task, data, plan)))
+        batch = next(iter(batches(1, task, data, plan)))
         return ClientReply(j, losses, gradient(task, chosen, batch))
     return ClientReply(
-        j, losses, local_update(task, chosen, step, _batches(recipe.local_steps, task, data, plan))
+        j, losses, local_update(task, chosen, step, batches(recipe.local_steps, task, data, plan))
     )
 
 
@@ -105,7 +105,7 @@ def batch_of(task: Task, data: Data, rows: Tensor | None, draws: Tensor | None) 
     return batch if task.augment is None or draws is None else batch._replace(x=task.augment(batch.x, draws))
 
 
-def _batches(steps: int, task: Task, data: Data, plan: Plan) -> Iterable[Data]:
+def batches(steps: int, task: Task, data: Data, plan: Plan) -> Iterable[Data]:
     """steps: how many, where the plan names no rows and all data are used."""
     count = steps if plan.steps is None else len(plan.steps)
     for q in range(count):

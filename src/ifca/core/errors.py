@@ -17,6 +17,10 @@ class Diverged(IFCAError):
     code = 1
 
 
+class TooFewClients(IFCAError):
+    """A round had fewer usable replies than min_clients, however often it was repeated."""
+
+
 class Interrupted(IFCAError):
     """The user's ctrl-C, after everything was ended; how to go on."""
 

@@ -23,17 +23,11 @@ def known_identity(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     """For each participant the one model it is sent (line 3), or -1: it is sent all k.
 
     Once identities are stable a client is sent its own model only, but for re-check rounds, for clients
-    never seen, and for those that have not judged the models since an identity last changed. Algorithms
-    with given identities never send more than one model.
+    never seen, and for those that have not judged the models since an identity last changed.
     """
-    if not recipe.estimates_identity:
-        return state.identity[who]
-    known = torch.full_like(who, -1)
-    if _own_model_is_enough(recipe, state):
-        known = torch.where(state.asked[who] >= state.changed, state.identity[who], -1)
-    if state.watch is not None and state.round < state.watch.until:  # a split is being tried
-        known = torch.where(state.watch.given[who] >= 0, state.watch.given[who], known)
-    return known
+    if not _own_model_is_enough(recipe, state):
+        return torch.full_like(who, -1)
+    return torch.where(state.asked[who] >= state.changed, state.identity[who], -1)
 
 
 def _own_model_is_enough(recipe: Recipe, state: ClusterState) -> bool:

@@ -35,20 +35,23 @@ def bernoulli(draw: Draw) -> Draw:
     return drawn
 
 
-def warm_start(given: Params, theta: Params, shared: frozenset[str]) -> Params:
-    """Start from given models: k of them, or one whose shared layers serve all (the others stay drawn)."""
+def warm_start(given: Params, like: Params, shared: frozenset[str]) -> Params:
+    """Given models [k, ...] to start from. like: [1, ...] a model of the kind that is trained."""
+    check_like(given, like)
+    return with_shared({name: given[name].to(value).clone() for name, value in like.items()}, shared)
+
+
+def with_shared_of(given: Params, theta: Params, shared: frozenset[str]) -> Params:
+    """Drawn models whose shared layers are those of one given model [1, ...]."""
+    check_like(given, theta)
+    return {n: given[n].to(v).expand_as(v).clone() if n in shared else v for n, v in theta.items()}
+
+
+def check_like(given: Params, theta: Params) -> None:
+    """Refuse models of another kind."""
     for name, value in theta.items():
         if name not in given or given[name].shape[1:] != value.shape[1:]:
             raise InvalidInput(f"the warm start has no parameter {name} of shape {tuple(value.shape[1:])}")
-    have, k = model_count(given), model_count(theta)
-    like = {name: value.to(theta[name]) for name, value in given.items() if name in theta}
-    if have == k:
-        return with_shared({name: like[name].clone() for name in theta}, shared)
-    if have == 1 and shared:
-        return {n: like[n].expand_as(v).clone() if n in shared else v for n, v in theta.items()}
-    raise InvalidInput(
-        f"the warm start holds {have} model(s) but k is {k}: give k models, or one model and shared layers"
-    )
 
 
 def with_shared(theta: Params, shared: frozenset[str]) -> Params:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ifca.core.types import Params, live_models
+from ifca.core.types import Params
 
 IDENTITY_BYTES = 4  # one int32: s_i as the number of the cluster
 LOSS_BYTES = 4  # one float32 for each model that was judged
@@ -22,14 +22,14 @@ class Wire:
 
     shared: int  # bytes of the layers that all clusters share
     clustered: int  # bytes of the layers that each cluster has for itself
-    k: int
+    k: int  # models that there are
 
     @classmethod
-    def of(cls, theta: Params, shared: frozenset[str]) -> Wire:
-        """Weigh the k models of a state."""
+    def of(cls, theta: Params, live: Tensor, shared: frozenset[str]) -> Wire:
+        """Weigh the models of a state; live: [k]."""
         size = {name: v[0].numel() * v.element_size() for name, v in theta.items()}
         together = sum(size[name] for name in shared)
-        return cls(together, sum(size.values()) - together, int(live_models(theta).sum()))
+        return cls(together, sum(size.values()) - together, int(live.sum()))
 
     def down(self, own_only: Tensor) -> Tensor:
         """Shared layers once; clustered layers k times, or once to a client that is sent its own model."""

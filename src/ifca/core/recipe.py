@@ -8,7 +8,6 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from ifca.core.errors import InvalidInput
 
-Algorithm = Literal["ifca", "ifca-plain", "global", "local", "oneshot"]
 Option = Literal["model", "gradient"]
 
 
@@ -16,9 +15,9 @@ Option = Literal["model", "gradient"]
 class Recipe:
     """How to train: the inputs of the paper's algorithms and their practical variants."""
 
-    algorithm: Algorithm = "ifca"
-    """ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper); global (one
-    model for all); local (a model per client); oneshot (Algorithm 1)."""
+    algorithm: str = "ifca"
+    """The method: ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper);
+    global (one model for all); local (a model per client); oneshot (Algorithm 1); or one of your own."""
     k: int = 2
     """Number of clusters (of ifca at most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -37,6 +36,9 @@ class Recipe:
     """Samples per stochastic gradient; none: the whole of the client's data."""
     participation: float = 1.0
     """|M_t| / m, the share of clients that take part in a round."""
+    aggregation: str = "mean"
+    """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
+    number of samples), median (of each coordinate)."""
     weighted: bool = False
     """Weigh clients by their number of samples in every average (the paper does not)."""
     shared: tuple[str, ...] = ()
@@ -99,16 +101,6 @@ class Recipe:
     def step(self, t: int) -> float:
         """The step size of round t."""
         return self.step_size * self.step_decay**t
-
-    @property
-    def estimates_identity(self) -> bool:
-        """Whether clients choose among the models (ifca), or their cluster is given (the others)."""
-        return self.algorithm in ("ifca", "ifca-plain")
-
-    @property
-    def repairs(self) -> bool:
-        """Whether the server watches for collapse and mends it."""
-        return self.algorithm == "ifca" and self.k > 1
 
 
 def _at_least(low: int, **values: int | None) -> None:

@@ -28,7 +28,7 @@ class Plan(NamedTuple):
 def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
     """M_t: a random subset of the clients, in rising order. keys: [m], one per client."""
     m = len(keys)
-    size = m if recipe.algorithm == "local" else max(1, round(recipe.participation * m))
+    size = max(1, round(recipe.participation * m))
     if size == m:
         return torch.arange(m)
     draw = bits(recipe.seed, "participants", t, keys)

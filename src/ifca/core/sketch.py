@@ -7,6 +7,7 @@ a sum of outer products over its samples) can still compute that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class Sketch:
 
     def of(self, update: Params) -> Tensor:
         """Updates [c, ...] -> [c, q]."""
-        return torch.stack([self.part(name, value) for name, value in update.items()]).sum(0)
+        return torch.stack([self.part(name, value) for name, value in sorted(update.items())]).sum(0)
 
     def part(self, name: str, value: Tensor) -> Tensor:
         """What one parameter adds: [c, ...] -> [c, q]."""
@@ -49,14 +50,28 @@ class Sketch:
 
 def make_sketch(theta: Params, seed: int, width: int = WIDTH) -> Sketch:
     """The sketch of a run. theta: [k, ...] the models, for their shapes, type and device."""
+    shapes = tuple((name, value.shape[1:]) for name, value in sorted(theta.items()))
+    like = next(iter(theta.values()))
+    return _made(shapes, like.dtype, like.device, seed, width)
+
+
+@lru_cache(maxsize=2)
+def _made(
+    shapes: tuple[tuple[str, torch.Size], ...],
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int,
+    width: int,
+) -> Sketch:
+    """It is asked for in every round, and always the same."""
     left, right = {}, {}
-    for i, (name, value) in enumerate(sorted(theta.items())):
-        rng, shape = generator(seed, "sketch", i), value.shape[1:]
+    for i, (name, shape) in enumerate(shapes):
+        rng = generator(seed, "sketch", i)
         rows = shape[0] if shape else 1
 
-        def signs(count: int, rng: torch.Generator = rng, like: Tensor = value) -> Tensor:
+        def signs(count: int, rng: torch.Generator = rng) -> Tensor:
             drawn = torch.randint(0, 2, (count, width), generator=rng)
-            return (2 * drawn - 1).to(like)
+            return (2 * drawn - 1).to(device, dtype)
 
         left[name] = signs(rows)
         if len(shape) > 1:

@@ -6,7 +6,7 @@ Symbols of the paper: k clusters, m clients ("worker machines"), theta_j the mod
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -82,30 +82,11 @@ class ClusterSum:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """What the server remembers of the replies, to detect and repair a collapse (core/collapse.py)."""
-
-    sketch: Tensor  # [m, q] each client's last update, relative to its cluster's
-    losses: Tensor  # [m, k] the losses it last sent; NaN: model not judged
-    seen: Tensor  # [m] the round of both; -1: none
-    born: Tensor  # [k] the round in which model j was split off; 0: there from the start
-    before: Tensor  # [k] the mean loss of the clients of the split cluster in that round; NaN: no trial
-    last: Tensor  # [m] the last round in which each client took part; -1: never
-    held: Tensor  # [m] whether its losses are from before it was trained on any model of the attempt below
-    given: Tensor  # [m] the model that each client is given for a while after an attempt to split; -1: none
-    waits: Tensor  # [m] who does not take part for that while, to be an honest judge after it
-    until: int  # the round from which clients choose again
-    due: int  # the round from which models on trial are judged
-    tried: int  # the last round in which a split was begun without clear groups; -1: none
-    pace: float  # option I: the share of its step that a round takes while there are fewer models than k
-    loss: float  # the participants' mean loss in the last round
-
-
-@dataclass(frozen=True)
 class ClusterState:
     """Everything the server knows between two rounds; what a checkpoint holds."""
 
-    theta: Params  # [k, ...]
+    theta: Params  # [k, ...]; zero at places without a model
+    live: Tensor  # [k] which places hold a model
     round: int  # t, rounds done so far
     identity: Tensor  # [m] last known identity of each client, -1: never seen
     unchanged: int  # rounds since a participant's identity last changed
@@ -114,7 +95,7 @@ class ClusterState:
     asked: Tensor  # [m] the last round in which each client judged all k models, -1: never
     bytes_down: Tensor  # [m] so far, by client
     bytes_up: Tensor  # [m]
-    watch: Watch | None = None  # what is remembered to see a collapse; None: plain IFCA and the baselines
+    memory: Params = field(default_factory=dict)  # what the method itself remembers, by name
 
     @property
     def k(self) -> int:
@@ -127,15 +108,19 @@ def model_count(theta: Params) -> int:
     return next(iter(theta.values())).shape[0]
 
 
-def live_models(theta: Params) -> Tensor:
-    """Which of the k places hold a model: [k]. A free place is NaN, whose loss never wins."""
-    first = torch.stack([value.reshape(len(value), -1)[:, 0].double() for value in theta.values()])
-    return ~first.isnan().any(0).cpu()
+def everywhere(theta: Params) -> Tensor:
+    """All of the k places hold a model: [k]."""
+    return torch.ones(model_count(theta), dtype=torch.bool)
 
 
-def free(theta: Params, places: Tensor) -> Params:
-    """The same models without those at the given places."""
-    return {name: value.index_fill(0, places.to(value.device), torch.nan) for name, value in theta.items()}
+def places_of(live: Tensor) -> Tensor:
+    """The numbers of the places that hold a model."""
+    return torch.nonzero(live)[:, 0]
+
+
+def without(theta: Params, places: Tensor) -> Params:
+    """The same models without those at the given places, where zeros are left."""
+    return {name: value.index_fill(0, places.to(value.device), 0) for name, value in theta.items()}
 
 
 def select(theta: Params, j: int | Tensor) -> Params:

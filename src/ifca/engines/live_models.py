@@ -2,61 +2,66 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from ifca.core.averages import zero_sum
-from ifca.core.sketch import Sketch
-from ifca.core.types import ClusterSum, Params, live_models, select
+from ifca.core.replies import Needs, Replies, Scores
+from ifca.core.types import ClusterState, Params, places_of, select
 from ifca.data import Clients
-from ifca.engines.base import Engine, Replies, Scores
+from ifca.engines.base import SUMS, Engine
 
 
 def train_live(
-    engine: Engine, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
+    engine: Engine, state: ClusterState, who: Tensor, known: Tensor, needs: Needs = SUMS
 ) -> Replies:
     """A round of the live models; identities, losses and sums in the numbers of all k places."""
-    live = live_models(theta)
-    if bool(live.all()):
-        return engine.train(theta, who, known, t, sketch)
-    models, own, places = live_part(theta, known)
-    replies = engine.train(models, who, own, t, sketch)
-    total = zero_sum(theta)
+    if bool(state.live.all()):
+        return engine.train(state.theta, who, known, state.round, needs)
+    models, own, places = live_part(state.theta, state.live, known)
+    replies = engine.train(models, who, own, state.round, needs)
+    total = zero_sum(state.theta)
     for name, value in replies.total.total.items():
         total.total[name][places] = value
     total.weight[places] = replies.total.weight
-    losses = None if replies.losses is None else _spread(replies.losses, places, len(live))
+    losses = None if replies.losses is None else _spread(replies.losses, places, len(state.live))
     return replies._replace(identity=places[replies.identity], losses=losses, total=total)
 
 
-def live_part(theta: Params, known: Tensor) -> tuple[Params, Tensor, Tensor]:
+def live_part(theta: Params, live: Tensor, known: Tensor) -> tuple[Params, Tensor, Tensor]:
     """The live models, known identities (-1: not known) in their numbers, and their places among the k."""
-    live = live_models(theta)
-    places = torch.nonzero(live)[:, 0]
+    places = places_of(live)
     number = torch.full_like(live, -1, dtype=torch.long)
     number[places] = torch.arange(len(places))
     return select(theta, places), torch.where(known < 0, known, number[known.clamp(min=0)]), places
 
 
-def score_live(engine: Engine, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
+def score_live(
+    engine: Engine, theta: Params, live: Tensor, clients: Clients, own: Tensor | None = None
+) -> Scores:
     """Judge the live models; the others' scores are NaN."""
-    live = live_models(theta)
     if own is not None or bool(live.all()):
         return engine.score(theta, clients, own)
-    places = torch.nonzero(live)[:, 0]
+    places = places_of(live)
     scores = engine.score(select(theta, places), clients)
     loss, correct = (_spread(table, places, len(live)) for table in scores[:2])
     return Scores(loss, correct, scores.answered)
 
 
-def replaced(total: ClusterSum, again: ClusterSum, place: int) -> ClusterSum:
-    """The sums of a round in which one cluster's members were asked again: theirs are the second ones."""
-    kept = {name: value.clone() for name, value in total.total.items()}
-    weight = total.weight.clone()
-    weight[place] = 0
-    for value in kept.values():
-        value[place] = 0
-    return ClusterSum(kept, weight) + again
+def compact(state: ClusterState) -> ClusterState:
+    """The state with its live models at the first places, clusters numbered anew."""
+    places = places_of(state.live)
+    number = torch.full((len(state.live) + 1,), -1)  # the last entry: of nobody, -1
+    number[places] = torch.arange(len(places))
+    return replace(
+        state,
+        theta=select(state.theta, places),
+        live=state.live[places],
+        identity=number[state.identity],
+        memory={},
+    )
 
 
 def _spread(table: Tensor, places: Tensor, k: int) -> Tensor:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from ifca.core.averages import fold, zero_sum
-from ifca.core.client import change, client_round, score
+from ifca.core.client import score
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import Plan, make_plan, on
-from ifca.core.sketch import Sketch
-from ifca.core.types import Params, Task, model_count, select
+from ifca.core.types import ClientReply, Params, Task, model_count, select
 from ifca.data import Clients
-from ifca.engines.base import Replies, Scores
+from ifca.engines.base import SUMS
+from ifca.engines.collect import Collected
+from ifca.engines.memory_budget import DEFAULT_BUDGET
+from ifca.methods.registry import method_of
 
 
 class LoopEngine:
@@ -20,31 +24,30 @@ class LoopEngine:
 
     name = "loop"
 
-    def __init__(self, task: Task, recipe: Recipe, clients: Clients) -> None:
-        self.task, self.recipe, self.clients = task, recipe, clients
+    def __init__(self, task: Task, recipe: Recipe, clients: Clients, *, budget: int = DEFAULT_BUDGET) -> None:
+        self.task, self.recipe, self.clients, self.budget = task, recipe, clients, budget
+        self.client = method_of(recipe.algorithm).client
 
-    def train(
-        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
-    ) -> Replies:
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """One turn of each participant."""
+
+        def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
+            for at, row in enumerate(rows.tolist()):
+                reply = self._turn(theta, int(who[row]), found.identity[row], t)
+                yield torch.tensor([at]), _alone(reply).update
+
+        sizes = self.clients.sizes[who.numpy()]
+        found = Collected(self.recipe, theta, sizes, known, needs, again, self.budget)
+        for row, (i, own) in enumerate(zip(who.tolist(), known, strict=True)):
+            found.add(torch.tensor([row]), _alone(self._turn(theta, i, own, t)))
+        return found.replies()
+
+    def _turn(self, theta: Params, i: int, own: Tensor, t: int) -> ClientReply:
+        """What client i does; own: the one model that it is sent, -1: all."""
         like = next(iter(theta.values()))
-        total, step = zero_sum(theta), self.recipe.step(t)
-        identities, losses, sketches = [], [], []
-        for i, own in zip(who.tolist(), known, strict=True):
-            data = self.clients.one(i, like.device, like.dtype)
-            model = None if own < 0 else own.to(like.device)
-            reply = client_round(self.task, self.recipe, step, theta, data, self._plan(t, i, like), model)
-            weight = like.new_tensor([len(data.x) if self.recipe.weighted else 1])
-            fold(total, reply.identity[None], {n: g[None] for n, g in reply.update.items()}, weight)
-            identities.append(reply.identity)
-            losses.append(reply.losses)
-            if sketch is not None:
-                moved = change(self.recipe, theta, reply)
-                sketches.append(sketch.of({name: value[None] for name, value in moved.items()})[0])
-        identity, table = torch.stack(identities).cpu(), torch.stack(losses).cpu()
-        own_loss = table.gather(1, identity[:, None])[:, 0]
-        seen = table if bool((known < 0).any()) else None
-        return Replies(identity, own_loss, seen, total, torch.stack(sketches).cpu() if sketches else None)
+        data, model = self.clients.one(i, like.device, like.dtype), None if own < 0 else own.to(like.device)
+        plan, step = self._plan(t, i, like), self.recipe.step(t)
+        return self.client(self.task, self.recipe, step, theta, data, plan, model)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -63,3 +66,9 @@ class LoopEngine:
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:
         plan = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
         return on(Plan(*(None if part is None else part[0] for part in plan)), like.device)
+
+
+def _alone(reply: ClientReply) -> ClientReply:
+    """A client's reply as those of several clients are, with a leading dimension."""
+    update = {name: value[None] for name, value in reply.update.items()}
+    return ClientReply(reply.identity[None], reply.losses[None], update)

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from ifca.core import identity as core
+
 CHUNK_BYTES = 2**27  # residuals of some runs
 DIVERGED = 1e6  # a norm from which no run comes back; it ends there
 
@@ -60,7 +62,7 @@ def sweep(
             residual = _residuals(mine, y[some][:, who], theta[some])
             losses = residual.square().sum(-1)  # [some, k, who]
             at = (some[:, None], who)
-            identity[at] = losses.argmin(1)
+            identity[at] = core.identity(losses.mT)
             until[at] = way[some][:, None] + _slack(losses, norm[who])
             slope[some] = _corrections(mine, residual, identity[at], leader[some][:, group[who]])
         sums.add_slopes(slope, theta, leader, going.nonzero()[:, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from ifca.core.averages import fold, zero_sum
-from ifca.core.client import change, client_round, estimate, score
+from ifca.core.client import client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import Plan, make_plan, on
-from ifca.core.sketch import Sketch
-from ifca.core.types import ClientReply, ClusterSum, Data, Params, Task, model_count, select
+from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
 from ifca.data import Clients
-from ifca.engines.base import Replies, Scores
+from ifca.engines.base import SUMS
+from ifca.engines.collect import Collected
 from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
 from ifca.engines.cuda.graphed import GraphedSteps, mapped_step
 from ifca.engines.gram.chunks import places
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
+from ifca.methods.registry import method_of
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:
@@ -54,37 +55,36 @@ class VectorisedEngine:
         by_hand: bool = True,
     ) -> None:
         self.task, self.recipe, self.clients = task, recipe, clients
+        self.client = method_of(recipe.algorithm).client
         self.budget, self._limit = budget, ChunkLimit(chunk)
+        self.kept_bytes = budget // 4  # of single updates
         self._graphed = GraphedSteps(mapped_step(task, compiled=compiled), int(clients.sizes.max()))
         self._by_hand = by_hand  # let kernels written by hand do steps of convolutional networks
         self._conv: ConvSteps | None = None
 
-    def train(
-        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
-    ) -> Replies:
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
-        return self._limit.run(lambda: self._train(theta, who, known, t, sketch))
+        return self._limit.run(lambda: self._train(theta, who, known, t, needs))
 
-    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None) -> Replies:
-        k, like = model_count(theta), next(iter(theta.values()))
-        identity = torch.empty(len(who), dtype=torch.long)
-        loss = torch.empty(len(who), dtype=like.dtype)
-        asked = known < 0
-        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
-        drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
-        total, sizes = zero_sum(theta), torch.from_numpy(self.clients.sizes)[who]
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs) -> Replies:
+        def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
+            for place, reply in self._chunks(theta, who[rows], found.identity[rows], t):
+                yield place, reply.update
+
+        sizes = self.clients.sizes[who.numpy()]
+        found = Collected(self.recipe, theta, sizes, known, needs, again, self.kept_bytes)
+        for place, reply in self._chunks(theta, who, known, t):
+            found.add(place, reply)
+        return found.replies()
+
+    def _chunks(
+        self, theta: Params, who: Tensor, known: Tensor, t: int
+    ) -> Iterator[tuple[Tensor, ClientReply]]:
+        """The replies of a chunk at a time, with its places among those who take part."""
+        sizes, asked = torch.from_numpy(self.clients.sizes)[who], known < 0
         for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
-            own = None if asked[place[0]] else known[place].to(like.device)
-            reply = self._turns(theta, who[place].numpy(), own, t, total)
-            j = reply.identity.cpu()
-            identity[place] = j
-            table = reply.losses.cpu()
-            loss[place] = table.gather(1, j[:, None])[:, 0]
-            if losses is not None:
-                losses[place] = table
-            if sketch is not None and drawn is not None:
-                drawn[place] = sketch.of(change(self.recipe, theta, reply)).cpu()
-        return Replies(identity, loss, losses, total, drawn)
+            own = None if asked[place[0]] else known[place].to(next(iter(theta.values())).device)
+            yield place, self._turns(theta, who[place].numpy(), own, t)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -112,10 +112,8 @@ class VectorisedEngine:
         """Refuse a memory budget that is too small for the largest client."""
         self._fitting(theta, self.clients, torch.arange(len(self.clients)))
 
-    def _turns(
-        self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int, total: ClusterSum
-    ) -> ClientReply:
-        """The turns of one chunk, folded into total."""
+    def _turns(self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int) -> ClientReply:
+        """The turns of one chunk."""
         like = next(iter(theta.values()))
         data = self.clients.padded(who, like.device, like.dtype)
         sizes = self.clients.sizes[who]
@@ -123,16 +121,14 @@ class VectorisedEngine:
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
-        if like.is_cuda and self.recipe.option == "model" and plan.steps is not None:
-            reply = self._captured_turns(theta, data, plan, own, step)
-        else:
+        papers = self.client is client_round and self.recipe.option == "model"
+        if like.is_cuda and papers and plan.steps is not None:
+            return self._captured_turns(theta, data, plan, own, step)
 
-            def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
-                return client_round(self.task, self.recipe, step, theta, data, Plan(*rows), own)
+        def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
+            return self.client(self.task, self.recipe, step, theta, data, Plan(*rows), own)
 
-            reply = _mapped(turn, dims, data, tuple(plan), own)
-        weight = torch.from_numpy(sizes).to(like) if self.recipe.weighted else like.new_ones(len(who))
-        fold(total, reply.identity, reply.update, weight)
+        reply: ClientReply = _mapped(turn, dims, data, tuple(plan), own)
         return reply
 
     def _captured_turns(

@@ -130,7 +130,7 @@ def serve(
         new_directory(config, out)
     while True:
         federation = session.roster.federation()
-        admit(out, before, federation)
+        admit(out, before, federation, config)
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster
         try:
@@ -161,7 +161,7 @@ def _job(session: Session, model: Factory | None, config: Config, federation: Fe
 
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering
-        joins = not alone and job.recipe.algorithm != "local"
+        joins = not alone and not job.method.personal
         return FlowerEngine(session, job.recipe, job.federation, job.shared, alone=alone, open_to_new=joins)
 
     return replace(job, remote=engine, model=model or job.model)

@@ -17,9 +17,9 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from ifca.core.callbacks import Record
+from ifca.core.errors import TooFewClients
 from ifca.core.types import ClusterState
 from ifca.engines.flower.exchange import Answers, Exchange
-from ifca.engines.flower.faults import TooFewClients
 from ifca.engines.flower.flower_engine import FlowerEngine
 from ifca.engines.flower.records import from_record, to_record
 from ifca.engines.flower.roster import Roster, introduce
@@ -27,7 +27,8 @@ from ifca.engines.flower.session import Session, Terms
 from ifca.engines.live_models import live_part
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
-from ifca.training.rounds import one_round, sketch_of, taking_part
+from ifca.training.rounds import one_round, taking_part
+from ifca.training.start import problem_of
 
 
 class _Collected(Exchange):
@@ -51,7 +52,7 @@ class IFCAStrategy(Strategy):
 
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
         self.job, self.state, self._mail = job, state, _Collected(grid)
-        self.history, self._sketch = list[Record](), sketch_of(job, state)
+        self.history, self._problem = list[Record](), problem_of(job)
         terms = replace(terms or Terms(), attempts=1, pause=0)
         self.session = Session(self._mail, roster, terms)
         self._engine, self._sent = (
@@ -71,7 +72,7 @@ class IFCAStrategy(Strategy):
         del server_round, config, grid
         self.state = replace(self.state, theta=from_record(arrays))
         self._who, self._known = taking_part(self.job, self.state)
-        models, own, _ = live_part(self.state.theta, self._known)
+        models, own, _ = live_part(self.state.theta, self.state.live, self._known)
         clients, places = self.job.federation.train, self._who.tolist()
         return self._messages(
             self._engine.messages(models, clients, places, own, self.state.round, "train"), "train"
@@ -85,7 +86,7 @@ class IFCAStrategy(Strategy):
         self._mail.collected = self._by_node(replies)
         try:
             self.state, record = one_round(
-                self.job, self._engine, self.state, self._who, self._known, self._sketch
+                self.job, self._problem, self._engine, self.state, self._who, self._known
             )
         except TooFewClients as reason:
             logging.getLogger("ifca.federation").warning("%s", reason)
@@ -103,14 +104,14 @@ class IFCAStrategy(Strategy):
         if test is None:
             return []
         everyone = list(range(len(test)))
-        models, unknown, _ = live_part(self.state.theta, torch.full((len(test),), -1))
+        models, unknown, _ = live_part(self.state.theta, self.state.live, torch.full((len(test),), -1))
         return self._messages(self._engine.messages(models, test, everyone, unknown, 0, "test"), "evaluate")
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Accuracy and loss by the paper's rule."""
         del server_round
         self._mail.collected = self._by_node(replies)
-        test = evaluate(self._engine, self.job, self.state.theta, self.state.identity)
+        test = evaluate(self._engine, self.job, self.state, self.state.identity)
         if test is None:
             return None
         numbers = {

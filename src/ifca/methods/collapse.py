@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.recipe import Recipe
-from ifca.core.types import ClusterState, Watch, live_models
+from ifca.core.types import ClusterState, places_of
 from ifca.methods.groups import Groups, clear, cut, find_groups
-from ifca.methods.watch import TRIAL, watch_of, window
-
-Event = dict[str, Any]
+from ifca.methods.method import Event
+from ifca.methods.watch import TRIAL, Watch, watch_of, window
 
 FIRST_ATTEMPT = 3  # the round of the first split without clear groups; later ones wait twice as long
 SHARE = 0.5  # of the fall of its members' loss that a split must account for
@@ -60,10 +58,10 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
 
     order: [m] the clients in an order of their own, so that it does not matter how they are listed.
     """
-    drop, keep, watch = dead(recipe, state, who), list[int](), watch_of(state)
+    drop, keep, watch = dead(recipe, state), list[int](), watch_of(state)
     events: list[Event] = [{"event": "dead", "cluster": j} for j in drop]
     attempt = set(watch.given[watch.given >= 0].tolist())
-    alive = [j for j in torch.nonzero(live_models(state.theta))[:, 0].tolist() if j not in drop]
+    alive = [j for j in places_of(state.live).tolist() if j not in drop]
     for j in sorted(alive, key=lambda j: int((state.identity == j).sum())):
         if j in attempt and not attempt.isdisjoint(drop):
             keep.append(j)  # its counterpart is gone, so the attempt is over
@@ -85,16 +83,14 @@ def inspect(recipe: Recipe, state: ClusterState, who: Tensor, order: Tensor) -> 
     return Decision(drop, keep, splits, events)
 
 
-def dead(recipe: Recipe, state: ClusterState, who: Tensor) -> list[int]:
-    """Live models that no client has chosen for a while; one model always stays."""
-    t, alive = state.round, live_models(state.theta)
-    if t < watch_of(state).due:
+def dead(recipe: Recipe, state: ClusterState) -> list[int]:
+    """Live models whose members were all asked and chose another; a member that is not asked still counts."""
+    t, watch = state.round, watch_of(state)
+    if t < watch.due:
         return []
-    recent = state.asked > t - window(recipe)
-    recent[who] = True
-    chosen = torch.bincount(state.identity[recent & (state.identity >= 0)], minlength=state.k) > 0
-    old = t - watch_of(state).born >= window(recipe)
-    return torch.nonzero(alive & ~chosen & old)[:, 0].tolist()
+    chosen = torch.bincount(state.identity[state.identity >= 0], minlength=state.k) > 0
+    old = t - watch.born >= window(recipe)
+    return places_of(state.live & ~chosen & old).tolist()
 
 
 def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Event | None:
@@ -103,8 +99,8 @@ def judge(recipe: Recipe, state: ClusterState, j: int, others: list[int]) -> Eve
     None: it is too early to say, or there is nobody to ask. A model must save its members a share of their
     loss. On trial, it must also account for half of the fall of that loss since the split, or halve it by
     itself. A model from an attempt is judged by clients of its group that no model has been trained on
-    since, and must be certainly better for them or halve their loss: every model suits those it has
-    learned by heart.
+    since, and must be certainly better for them or halve their loss: every model suits those it was
+    trained on.
     """
     watch, t = watch_of(state), state.round
     if not others or t < max(watch.due, TRIAL):
@@ -152,7 +148,7 @@ def overloaded(
     Every group needs a participant of this round: who trains its copy.
     """
     watch, t = watch_of(state), state.round
-    places = torch.nonzero(~live_models(state.theta))[:, 0].tolist()
+    places = places_of(~state.live).tolist()
     splits, attempts = [], []
     for j in alive:
         recent = (state.identity == j) & (watch.seen > max(t - window(recipe), int(watch.born[j])))

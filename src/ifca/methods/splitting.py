@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.recipe import Recipe
-from ifca.core.types import ClusterState, free
+from ifca.core.types import ClusterState, ClusterSum, without
 from ifca.methods.collapse import Decision, Split
 from ifca.methods.watch import TRIAL, watch_of, window
 
@@ -43,7 +43,8 @@ def begun(recipe: Recipe, state: ClusterState, split: Split, loss: Tensor) -> Cl
             until=until,
             due=until + max(TRIAL - GIVEN, window(recipe)),
         )
-    return replace(state, theta=theta, identity=identity, watch=watch)
+    live = state.live.index_fill(0, torch.tensor(split.places), True)
+    return replace(state, theta=theta, live=live, identity=identity, memory=watch.as_memory())
 
 
 def settled(state: ClusterState, decision: Decision) -> ClusterState:
@@ -54,7 +55,22 @@ def settled(state: ClusterState, decision: Decision) -> ClusterState:
     over = torch.tensor([*decision.keep, *decision.drop], dtype=torch.long)
     before = watch.before.index_fill(0, over, torch.nan)
     given = torch.where(torch.isin(watch.given, over), -1, watch.given)
-    theta = free(state.theta, torch.tensor(decision.drop, dtype=torch.long))
+    gone_places = torch.tensor(decision.drop, dtype=torch.long)
     return replace(
-        state, theta=theta, identity=identity, asked=asked, watch=replace(watch, before=before, given=given)
+        state,
+        theta=without(state.theta, gone_places),
+        live=state.live.index_fill(0, gone_places, False),
+        identity=identity,
+        asked=asked,
+        memory=replace(watch, before=before, given=given).as_memory(),
     )
+
+
+def replaced(total: ClusterSum, again: ClusterSum, place: int) -> ClusterSum:
+    """The sums of a round in which one cluster's members were asked again: theirs are the second ones."""
+    kept = {name: value.clone() for name, value in total.total.items()}
+    weight = total.weight.clone()
+    weight[place] = 0
+    for value in kept.values():
+        value[place] = 0
+    return ClusterSum(kept, weight) + again

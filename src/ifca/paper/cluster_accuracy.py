@@ -24,7 +24,7 @@ ALGORITHMS = ("ifca", "ifca-plain")
 def run(unit: Unit, device: torch.device) -> Line:
     """The first rounds of a training; nothing is tested."""
     job = _job(unit, device)
-    recipe = replace(job.recipe, algorithm=unit.algorithm)  # type: ignore[arg-type]
+    recipe = replace(job.recipe, algorithm=unit.algorithm)
     if unit.setting == CIFAR and unit.algorithm == "ifca-plain":
         recipe = replace(recipe, initial="balanced")
     federation = replace(job.federation, test=None)

@@ -24,7 +24,7 @@ def run(unit: Unit, device: torch.device) -> Line:
     job = jobs.placed(_job(unit), device, "bfloat16")
     if unit.algorithm == "local":
         return fast_local(local_job(job)) if unit.quick else local(local_job(job))
-    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=EVERY)  # type: ignore[arg-type]
+    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=EVERY)
     if unit.algorithm == "ifca-plain":
         recipe = replace(recipe, initial="balanced")
     return measured(fit(replace(job, recipe=recipe)))

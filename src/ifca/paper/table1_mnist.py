@@ -26,7 +26,7 @@ def run(unit: Unit, device: torch.device) -> Line:
     if unit.algorithm.startswith("local"):
         rounds = AUTHORS_ROUNDS if unit.algorithm == "local-100" else job.recipe.rounds
         return local(replace(job, recipe=replace(job.recipe, algorithm="local", rounds=rounds)))
-    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=10)  # type: ignore[arg-type]
+    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=10)
     if unit.algorithm == "global":  # one model for all rotations learns slowly, also in the quick version
         recipe = replace(recipe, rounds=ROUNDS)
     return measured(fit(replace(job, recipe=recipe)))

@@ -39,7 +39,7 @@ def run(unit: Unit, device: torch.device) -> Line:
     if unit.algorithm == "local":
         return local(job, QUICK_EPOCHS if unit.quick else LOCAL_EPOCHS)
     every = QUICK_EVERY if unit.quick else EVERY
-    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=every)  # type: ignore[arg-type]
+    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=every)
     if unit.algorithm == "oneshot":  # its clusters know nothing of each other
         recipe = replace(recipe, shared=())
     return {**measured(fit(replace(job, recipe=recipe))), **_data(job)}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ifca.report.run_figures import COLOURS, write_png
-from ifca.report.words import NAMES
+from ifca.report.words import title_of
 
 Row = dict[str, Any]
 
@@ -50,9 +50,7 @@ def choice_figure(found: dict[str, Any]) -> Figure:
         if found["supported_k"] in ks:
             axes.axvline(found["supported_k"], color="black", linestyle=":", linewidth=1.5, zorder=1)
     drawn = " (dotted line)" if found["supported_k"] in ks else ""
-    figure.suptitle(
-        f"{NAMES[found['algorithm']]}: clusters that the data supports: {found['supported_k']}{drawn}"
-    )
+    figure.suptitle(f"{title_of(found)}: clusters that the data supports: {found['supported_k']}{drawn}")
     return figure
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
 from ifca.data.files import is_worked_in
+from ifca.methods import facts_of
 from ifca.report.read_run import Record, RunFolder, is_finished, read_log, read_run
 
 if sys.version_info >= (3, 11):
@@ -107,7 +109,8 @@ class GrowingLog:
 
 def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[str, Any]:
     """What a summary can say before the end; what it cannot is None."""
-    algorithm = config.get("algorithm", "ifca")
+    algorithm = config.get("algorithm", Recipe.algorithm)
+    facts = facts_of(algorithm)
     last: Record = rounds[-1] if rounds else {}
     tested = next((record for record in reversed(rounds) if record.get("test_loss") is not None), {})
     return {
@@ -115,7 +118,9 @@ def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[s
         "engine": config.get("engine"),
         "device": None,
         "seed": config.get("seed", 0),
-        "k": 1 if algorithm == "global" else config.get("k", 0),
+        "method": facts,
+        "k": config.get("k", 0) if facts["clustered"] else 1,
+        "models": config.get("k", 0) if facts["clustered"] else 1,
         "rounds": len(rounds),
         "clients": _clients(rounds, folder),
         "test_clients": None,

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
+from ifca.core.numbering import renumbered
+from ifca.methods import facts_of
 
 Record = dict[str, Any]
 FILES = ("summary.json", "rounds.jsonl", "clients.csv")
@@ -59,8 +61,10 @@ def read_run(path: Path) -> RunFolder:
     for name in FILES:
         if not (path / name).is_file():
             raise InvalidInput(f"{path}: has no {name}; is it a finished run? ('ifca resume {path}' goes on)")
-    summary = _json(path / "summary.json")
+    summary = with_facts(_json(path / "summary.json"))
     rounds = read_log(path / "rounds.jsonl")
+    if "places" in summary and summary["clusters"] is not None:
+        rounds = renumbered(rounds, summary["places"], summary["k"])
     with (path / "clients.csv").open(newline="") as table:
         clients = list(csv.DictReader(table))
     done = [name for name, one in summary.get("baselines", {}).items() if "error" not in one]
@@ -69,6 +73,12 @@ def read_run(path: Path) -> RunFolder:
     return RunFolder(
         path, summary, rounds, clients, others, faults, summary["rounds"], log=path / "rounds.jsonl"
     )
+
+
+def with_facts(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary that says of its method what reports need; older ones do not."""
+    known = {"method": facts_of(summary["algorithm"]), "models": len(summary.get("clusters") or ())}
+    return known | summary
 
 
 def read_log(file: Path) -> list[Record]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ifca.report.read_run import RunFolder
-from ifca.report.words import NAMES
+from ifca.report.words import title_of
 
 # Okabe and Ito's colours: told apart by readers with any colour vision.
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"]
@@ -43,7 +43,7 @@ def accuracy_figure(run: RunFolder) -> Figure:
         if points:
             x, y = zip(*points, strict=True)
             style, width, front = ("-", 2.5, 3) if one is run else ("--", 1.5, 2)
-            name = f"{NAMES[one.summary['algorithm']]}: {y[-1]:.4g}"
+            name = f"{title_of(one.summary)}: {y[-1]:.4g}"
             axes.plot(x, y, style, color=colour, linewidth=width, zorder=front, label=name)
     axes.set(xlabel="round", ylabel=label, title="Accuracy per round" if scale == 100 else "Loss per round")
     axes.legend()

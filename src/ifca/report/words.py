@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-NAMES = {
-    "ifca": "IFCA",
-    "ifca-plain": "plain IFCA",
-    "global": "global",
-    "local": "local",
-    "oneshot": "one-shot",
-}
-EXPLAINED = {
-    "ifca": "IFCA: one model per cluster, clusters found and mended while training",
-    "ifca-plain": "plain IFCA: one model per cluster, as in the paper, without repair",
-    "global": "one model for all clients",
-    "local": "every client on its own, without the others",
-    "oneshot": "one-shot: clusters found once, before training",
-}
+
+def title_of(summary: dict[str, Any]) -> str:
+    """The name of a run's method."""
+    title: str = summary["method"]["title"]
+    return title
 
 
 def percent(share: float | None, digits: int = 2) -> str:

@@ -16,6 +16,7 @@ from ifca.core.callbacks import Callback, Record, Silent, Training
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
+from ifca.methods import method_of
 from ifca.runs.config import Config, config_dict, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.results import CLIENTS
@@ -88,7 +89,7 @@ class Titled:
 
 def _base(config: Config) -> Config:
     """The config of all trainings: one deal of the data, whatever the seed; no baselines."""
-    if config.algorithm in ("global", "local"):
+    if not method_of(config.algorithm).clustered:
         raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")
     config = replace(with_absolute_paths(config), baselines=(), k=1)
     data: Any = config.data
@@ -160,6 +161,7 @@ def _result(config: Config, ks: range, pairs: list[Row]) -> dict[str, Any]:
     )
     return {
         "algorithm": config.algorithm,
+        "method": method_of(config.algorithm).facts(),
         "supported_k": verdict.k,
         "because": verdict.because,
         "seeds": sorted({pair["seed"] for pair in pairs}),

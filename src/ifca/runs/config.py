@@ -13,8 +13,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
-from ifca.core.recipe import Algorithm, Recipe
+from ifca.core.recipe import Recipe
 from ifca.engines.precision import Precision
+from ifca.methods import method_of
+from ifca.methods.aggregation import rule_of
 from ifca.runs.data_config import STRICT, DigitsData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, HuggingFaceData, OwnData
 
@@ -80,7 +82,7 @@ class Config(Recipe):
     """Write a checkpoint after every so many rounds."""
     warm_start: str | None = None
     """A run's folder to take the initial models from."""
-    baselines: tuple[Algorithm, ...] = ()
+    baselines: tuple[str, ...] = ()
     """Algorithms to train after this one on the same data, for comparison."""
     code: str | None = None
     """Folder of your own modules (model, loss, metrics, data); none: that of the config file. Where the
@@ -93,6 +95,13 @@ class Config(Recipe):
     """The model."""
     federation: FederationConfig = FederationConfig()
     """Terms of 'ifca federate'; no other command looks at them."""
+
+
+def check_names(config: Config) -> None:
+    """Refuse methods and rules that nobody knows."""
+    for name in (config.algorithm, *config.baselines):
+        method_of(name)
+    rule_of(config)
 
 
 def read_config(file: Path | None, settings: list[str] | None = None, **overrides: Any) -> Config:
@@ -146,9 +155,13 @@ def with_model(settings: list[str] | None, model: str | None) -> list[str] | Non
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
     try:
-        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+        config = TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+        check_names(config)
     except ValidationError as errors:
         raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
+    except InvalidInput as reason:
+        raise InvalidInput(f"{source}: {reason}") from None
+    return config
 
 
 def write_config(config: Config) -> str:

@@ -13,6 +13,7 @@ import torch
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import clients_table
 from ifca.runs.config import Config, config_dict
@@ -30,6 +31,8 @@ def write_results(
     federation = fitted.job.federation
     header = {
         "algorithm": config.algorithm,
+        "personal": fitted.job.method.personal,
+        "clusters": list(range(len(fitted.places))),
         "input_shape": federation.input_shape,
         "outputs": federation.outputs,
         "classes": federation.classes,
@@ -61,18 +64,22 @@ def finished_summary(out: Path) -> dict[str, Any] | None:
 def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) -> dict[str, Any]:
     """The run in numbers; null where a number is unknown."""
     job, state, test = fitted.job, fitted.state, fitted.test
-    local, alone = config.algorithm == "local", config.algorithm in ("local", "global")
+    method, models = job.method, len(fitted.places)
     true = job.federation.train.true_cluster
-    sizes = cluster_sizes(fitted.labels, job.models)
+    sizes = cluster_sizes(fitted.labels, models)
+    truth = true if method.clustered else None
     seconds = [record["seconds"] for record in fitted.history]
     asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
-    final = Wire.of(state.theta, job.shared).down(asked).sum() if job.recipe.estimates_identity else 0
+    final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
     return {
         "algorithm": config.algorithm,
+        "method": method.facts(),
         "engine": config.engine,
         "device": str(job.device),
         "seed": config.seed,
         "k": job.models,
+        "models": models,
+        "places": fitted.places,
         "rounds": state.round,
         "clients": len(job.federation.train),
         "test_clients": None if job.federation.test is None else len(job.federation.test),
@@ -82,22 +89,18 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "test_loss_train_rule": None if test is None else test.mean_loss(test.train_rule),
         **_own_metrics(fitted),
         "train_loss": fitted.train_loss,
-        "cluster_sizes": None if local else sizes,
+        "cluster_sizes": None if method.personal else sizes,
         "live_clusters": sum(size > 0 for size in sizes),
-        "cluster_accuracy": None if true is None or alone else cluster_accuracy(true, fitted.labels.numpy()),
-        "adjusted_rand_index": None
-        if true is None or alone
-        else adjusted_rand_index(true, fitted.labels.numpy()),
-        "clusters": None if local else [_cluster(fitted, j) for j in range(job.models)],
-        "true_clusters": None if true is None or local else _confusion(fitted),
+        "cluster_accuracy": None if truth is None else cluster_accuracy(truth, fitted.labels.numpy()),
+        "adjusted_rand_index": None if truth is None else adjusted_rand_index(truth, fitted.labels.numpy()),
+        "clusters": None if method.personal else [_cluster(fitted, j) for j in range(models)],
+        "true_clusters": None if true is None or method.personal else _confusion(fitted),
         "bytes_down": sum(restart["bytes_down"] for restart in restarts),
         "bytes_up": sum(restart["bytes_up"] for restart in restarts),
         "bytes_down_final_identity": int(final),
         "seconds": round(sum(restart["seconds"] for restart in restarts), 3),
         "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
-        "events": None
-        if not job.recipe.repairs
-        else [{"round": record["round"], **event} for record in fitted.history for event in record["events"]],
+        "events": _events(fitted),
         "restarts": restarts,
         "kept_restart": fitted.restart,
         "config": config_dict(config),
@@ -109,12 +112,20 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     }
 
 
+def _events(fitted: Fitted) -> list[dict[str, Any]] | None:
+    """What the server decided, by the final numbers of clusters; None: the method decides nothing."""
+    if not any("events" in record for record in fitted.history):
+        return None
+    records = renumbered(fitted.history, fitted.places, fitted.job.models)
+    return [{"round": r["round"], **event} for r in records for event in r.get("events", [])]
+
+
 def restart_report(restart: int, start: Fitted | Diverged) -> dict[str, Any]:
     """What one restart reached and cost; diverged ones are reported too."""
     report = {"restart": restart, "train_loss": None, "live_clusters": None}
     if isinstance(start, Diverged):
         return report | {"bytes_down": 0, "bytes_up": 0, "seconds": 0.0, "error": str(start)}
-    sizes = cluster_sizes(start.labels, start.job.models)
+    sizes = cluster_sizes(start.labels, len(start.places))
     return report | {
         "train_loss": start.train_loss,
         "live_clusters": sum(size > 0 for size in sizes),
@@ -154,6 +165,6 @@ def _confusion(fitted: Fitted) -> dict[str, list[int]]:
     assert true is not None
     truth = torch.from_numpy(true)
     return {
-        str(c): cluster_sizes(fitted.labels[truth == c], fitted.job.models)
+        str(c): cluster_sizes(fitted.labels[truth == c], len(fitted.places))
         for c in sorted(set(true.tolist()))
     }

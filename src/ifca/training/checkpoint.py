@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from ifca.core.errors import InvalidInput
-from ifca.core.types import ClusterState, Params, Watch
+from ifca.core.types import ClusterState, Params, places_of
 from ifca.data.files import write_atomically
 
 FORMAT = "ifca-1"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
-WATCHED = ("sketch", "losses", "seen", "born", "before", "last", "held", "given", "waits")
-WATCH_COUNTS = ("until", "due", "tried", "pace", "loss")
 COUNTS = ("round", "unchanged", "checked", "changed")
 
 
@@ -46,25 +45,63 @@ def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
-    """Write a checkpoint; header: what must be the same when the run goes on."""
-    tensors = {f"theta.{name}": value for name, value in state.theta.items()}
+    """Write a checkpoint, live models only; header: what must be the same when the run goes on."""
+    live = places_of(state.live)
+    tensors = {f"theta.{name}": value[live] for name, value in state.theta.items()}
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
+    tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     counts = {name: getattr(state, name) for name in COUNTS}
-    if state.watch is not None:
-        tensors |= {f"watch.{name}": getattr(state.watch, name) for name in WATCHED}
-        counts |= {name: getattr(state.watch, name) for name in WATCH_COUNTS}
-    save_tensors(file, tensors, {"state": counts, **header})
+    save_tensors(file, tensors, {"state": counts, "live": state.live.tolist(), **header})
 
 
 def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]], None]) -> ClusterState:
     """Read a checkpoint; check sees the header first and may refuse it."""
     tensors, header = load_tensors(file)
     check(header)
-    theta = {n.removeprefix("theta."): v.to(device) for n, v in tensors.items() if n.startswith("theta.")}
+    if "live" not in header:
+        tensors, header = _as_now(tensors, header)
+    live = torch.tensor(header["live"])
     fields: dict[str, Any] = {name: header["state"][name] for name in COUNTS}
     fields |= {name: tensors[name] for name in PER_CLIENT}
-    watch = None
-    if "tried" in header["state"]:
-        watched: dict[str, Any] = {name: tensors[f"watch.{name}"] for name in WATCHED}
-        watch = Watch(**watched, **{name: header["state"][name] for name in WATCH_COUNTS})
-    return ClusterState(theta=theta, **fields, watch=watch)
+    return ClusterState(
+        theta={n: _spread(v, live).to(device) for n, v in _below("theta", tensors).items()},
+        live=live,
+        memory=_below("memory", tensors),
+        **fields,
+    )
+
+
+def models_of(file: Path) -> tuple[Params, dict[str, Any]]:
+    """The models of models.safetensors, and its header with the number of each: "clusters"."""
+    theta, header = load_tensors(file)
+    live = _not_nan(theta)
+    header.setdefault("clusters", places_of(live).tolist())
+    return {name: value[live] for name, value in theta.items()}, header
+
+
+def _below(prefix: str, tensors: Params) -> Params:
+    return {n.removeprefix(f"{prefix}."): v for n, v in tensors.items() if n.startswith(f"{prefix}.")}
+
+
+def _spread(value: Tensor, live: Tensor) -> Tensor:
+    wide = value.new_zeros(len(live), *value.shape[1:])
+    wide[live] = value
+    return wide
+
+
+def _not_nan(theta: Params) -> Tensor:
+    """Which places hold a model, as older versions wrote it: a place without one was NaN."""
+    first = torch.stack([value.reshape(len(value), -1)[:, 0].double() for value in theta.values()])
+    return ~first.isnan().any(0)
+
+
+def _as_now(tensors: Params, header: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
+    """A checkpoint of an older version, in the names of this one."""
+    live = _not_nan(_below("theta", tensors))
+    named = {f"theta.{name}": value[live] for name, value in _below("theta", tensors).items()}
+    named |= {f"memory.{name}": value for name, value in _below("watch", tensors).items()}
+    single = {name: value for name, value in header["state"].items() if name not in COUNTS}
+    for name, value in single.items():
+        kind = torch.float64 if isinstance(value, float) else torch.long
+        named[f"memory.{name}"] = torch.tensor(value, dtype=kind)
+    return named | {name: tensors[name] for name in PER_CLIENT}, {**header, "live": live.tolist()}

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from ifca.core.identity import identity
-from ifca.engines.base import Engine, Scores
+from ifca.core.replies import Scores
+from ifca.core.types import ClusterState
+from ifca.engines.base import Engine
 from ifca.engines.live_models import score_live
 from ifca.training.job import Job
 from ifca.training.own_metrics import client_metrics, mean_metrics
@@ -67,20 +69,20 @@ class Evaluation:
         return table.gather(1, column[:, None])[:, 0].double()
 
 
-def evaluate(engine: Engine, job: Job, theta: dict[str, Tensor], labels: Tensor) -> Evaluation | None:
+def evaluate(engine: Engine, job: Job, state: ClusterState, labels: Tensor) -> Evaluation | None:
     """Test the models on the test clients; labels: [m] identities of the training clients."""
-    federation = job.federation
+    federation, theta = job.federation, state.theta
     if federation.test is None:
         return None
     owner = torch.from_numpy(federation.test_owner)
     trained = torch.where(owner >= 0, labels[owner.clamp(min=0)], -1)
     sizes = torch.from_numpy(federation.test.sizes).double()
     known = federation.classes is not None
-    if job.recipe.algorithm == "local":  # a client has its own model and no other
+    if job.method.personal:  # a client has its own model and no other
         scores = engine.score(theta, federation.test, trained.clamp(min=0))
         paper = trained
     else:
-        scores = score_live(engine, theta, federation.test)
+        scores = score_live(engine, theta, state.live, federation.test)
         paper = identity(scores.loss)
     if scores.answered is not None:  # nothing is known of clients that did not answer
         paper, trained = (torch.where(scores.answered, rule, -1) for rule in (paper, trained))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import nn
 
-from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw, bernoulli
 from ifca.core.random import bits
@@ -23,13 +22,23 @@ from ifca.engines.loop import LoopEngine
 from ifca.engines.memory_budget import default_budget
 from ifca.engines.precision import Precision, storage
 from ifca.engines.vectorised import VectorisedEngine
-from ifca.methods.baselines import number_of_models
-from ifca.methods.oneshot import Clusterer
+from ifca.methods import Method, method_of
+from ifca.methods.aggregation import rule_of
+from ifca.methods.local_models import LOCAL
+from ifca.methods.registry import shared_parameters
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
 
 CPU = torch.device("cpu")
 EngineName = Literal["loop", "vectorised", "flower"]
+
+
+class Clusterer(Protocol):
+    """Anything with scikit-learn's fit_predict."""
+
+    def fit_predict(self, X: Any) -> Any:
+        """Points [m, d] -> cluster numbers [m]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,8 @@ class Job:
         if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
             raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
-        if self.recipe.algorithm not in ("global", "local") and self.recipe.k > m:
+        rule_of(self.recipe)  # refuses one that is not known
+        if self.method.clustered and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
 
     @property
@@ -74,8 +84,13 @@ class Job:
 
     @property
     def models(self) -> int:
-        """How many models this job trains."""
-        return number_of_models(self.recipe, len(self.federation.train))
+        """How many models this job trains, at most."""
+        return self.method.models(self.recipe, len(self.federation.train))
+
+    @property
+    def method(self) -> Method:
+        """What distinguishes it from other jobs on the same data."""
+        return method_of(self.recipe.algorithm)
 
     @cached_property
     def template(self) -> nn.Module:
@@ -93,11 +108,8 @@ class Job:
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """Names of the parameters that all clusters share; none where there is only one kind of model."""
-        if self.recipe.algorithm in ("global", "local"):
-            return frozenset()
-        names = [name for name, _ in self.template.named_parameters()]
-        return parameters_of(names, self.recipe.shared)
+        """Names of the parameters that all clusters share."""
+        return shared_parameters(self.recipe, [name for name, _ in self.template.named_parameters()])
 
     @property
     def draw(self) -> Draw:
@@ -121,7 +133,7 @@ class Job:
             return self.remote(self)
         budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
-            return LoopEngine(self.task, self.recipe, self.federation.train)
+            return LoopEngine(self.task, self.recipe, self.federation.train, budget=budget)
         if self.fast_path and applies(self.task, self.recipe):
             return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
         if self.device.type == "cpu" and self.convolves:
@@ -148,7 +160,9 @@ class Job:
         seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
         if self.clusterer is not None:
             given = self.clusterer
-            return clone(given) if hasattr(given, "fit_predict") else given(self.recipe.k, seed)
+            if hasattr(given, "get_params"):
+                return clone(given)  # type: ignore[no-any-return]
+            return given if hasattr(given, "fit_predict") else given(self.recipe.k, seed)
         return KMeans(self.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
 
     def local_solutions(self) -> Job:
@@ -158,8 +172,9 @@ class Job:
         authors' code classification clusters logistic regressions on the raw features; regression clusters
         the model itself.
         """
-        recipe = replace(self.recipe, algorithm="local", rounds=self.recipe.erm_rounds, shared=())
+        recipe = replace(self.recipe, algorithm=LOCAL.name, rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
+        recipe = replace(recipe, aggregation="mean")
         recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
         classes = self.federation.classes
         if classes is None or self.loss is not None:

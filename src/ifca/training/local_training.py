@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
+from ifca.core.replies import Scores
 from ifca.core.types import Params
 from ifca.data import Clients
-from ifca.engines.base import Scores
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load
 from ifca.engines.gram.fast import applies
 from ifca.engines.gram.gram_steps import Scratch, local_steps, make_signal
-from ifca.training.fit import initial_models
 from ifca.training.job import Job
+from ifca.training.start import drawn_models, given_models
 
 GPU_ROWS = 2**17  # samples of a chunk on a GPU
 KEPT = 8  # lists of test clients whose samples are kept: a rotation's, tested by many
@@ -34,12 +34,12 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     """
     job = job.placed()
     first, recipe, clients = job.task.first, job.recipe, job.federation.train
-    if recipe.algorithm != "local" or recipe.option != "model" or not applies(job.task, recipe):
+    if not job.method.personal or recipe.option != "model" or not applies(job.task, recipe):
         raise InvalidInput(
-            "local_scores needs algorithm local, option model and full-batch steps of a linear first layer"
+            "local_scores needs local models, option model and full-batch steps of a linear first layer"
         )
     assert first is not None
-    start = initial_models(job, restart)
+    start = given_models(job) or drawn_models(job, restart)
     like, scratch = start[first.weight], Scratch()
     signal = make_signal(job.task, first, scratch)
     grams = Grams(clients, bias=first.bias is not None, budget=0)

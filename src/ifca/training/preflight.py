@@ -9,9 +9,9 @@ import torch
 from ifca.core.client import gradient, mean_loss
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.core.types import Data, Params, select
-from ifca.training.fit import initial_models
 from ifca.training.job import Job
 from ifca.training.own_metrics import client_metrics
+from ifca.training.start import drawn_models, given_models
 
 
 def check(job: Job) -> None:
@@ -24,7 +24,7 @@ def check(job: Job) -> None:
             f"{clients.ids[smallest]} has only {clients.sizes[smallest]} samples"
         )
     task = job.task  # refuses layers that cannot be federated
-    theta = initial_models(job, 0)
+    theta = given_models(job) or drawn_models(job, 0)
     sample = clients.one(0, job.device, job.dtype)
     try:
         output = task.output(select(theta, 0), sample.x)

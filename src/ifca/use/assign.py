@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
-from ifca.core.types import Data, select
+from ifca.core.types import Data
 from ifca.runs.results import CLIENTS
 from ifca.use.trained import Trained, open_trained
 
@@ -66,10 +66,8 @@ def assignment(trained: Trained, data: Data, usual: dict[int, float], where: str
     """One client's losses, cluster, margin and warnings; where: what to name in a complaint."""
     x, y, _ = data
     with torch.no_grad():
-        samples = {
-            j: trained.task.loss(trained.task.output(select(trained.theta, j), x), y) for j in trained.live
-        }
-    k = len(next(iter(trained.theta.values())))
+        samples = {j: trained.task.loss(trained.task.output(trained.model(j), x), y) for j in trained.live}
+    k = max(trained.live) + 1
     losses = torch.tensor([float(samples[j].mean()) if j in samples else math.nan for j in range(k)])
     if not bool(torch.isfinite(losses).any()):
         raise InvalidInput(

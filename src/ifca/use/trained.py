@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.types import Params, Task, live_models, select
+from ifca.core.types import Params, Task, select
 from ifca.data import Client, Federation, read_client
 from ifca.data.assemble import as_array
 from ifca.data.clients import features
@@ -23,6 +23,7 @@ from ifca.data.sources.columns import LABELS, Columns, Kind, features_of
 from ifca.data.sources.folder import folder_clients, load_npz, table_clients
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import read_table
+from ifca.methods import facts_of
 from ifca.models import make_task
 from ifca.models.task import made
 from ifca.runs.config import Config
@@ -30,7 +31,7 @@ from ifca.runs.make import make_loss, make_model
 from ifca.runs.own_data_config import OwnFiles
 from ifca.runs.results import MODELS
 from ifca.runs.run_folder import open_directory
-from ifca.training.checkpoint import load_tensors
+from ifca.training.checkpoint import models_of
 
 CPU = torch.device("cpu")
 
@@ -75,18 +76,17 @@ class Trained:
 
     @property
     def live(self) -> list[int]:
-        """The places that hold a model."""
-        return [j for j, alive in enumerate(live_models(self.theta).tolist()) if alive]
+        """The numbers of the clusters that have a model, in the order of theta."""
+        clusters: list[int] = self.header["clusters"]
+        return clusters
 
     def model(self, j: int) -> Params:
         """The model of one cluster."""
-        if not 0 <= j < len(next(iter(self.theta.values()))):
+        if j not in self.live:
             raise InvalidInput(
                 f"{self.directory}: has no cluster {j} (it has {', '.join(map(str, self.live))})"
             )
-        if j not in self.live:
-            raise InvalidInput(f"{self.directory}: cluster {j} holds no model: no client needs it")
-        return select(self.theta, j)
+        return select(self.theta, self.live.index(j))
 
     def inputs(self, x: Tensor) -> Tensor:
         """Features as they are given -> as the models saw them in training."""
@@ -148,7 +148,7 @@ def open_trained(directory: Path) -> Trained:
     config = open_directory(directory)
     if not (directory / MODELS).exists():
         raise InvalidInput(f"{directory}: has no {MODELS}; 'ifca resume {directory}' makes it")
-    theta, header = load_tensors(directory / MODELS)
-    if header["algorithm"] == "local":
+    theta, header = models_of(directory / MODELS)
+    if header.get("personal", facts_of(header["algorithm"])["personal"]):
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
     return Trained(directory, config, theta, header)

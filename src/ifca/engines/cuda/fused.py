@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ifca.core import identity as core
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
+from ifca.methods.aggregation import weighs
 
 try:
     from ifca.engines.cuda import fused_kernels as kernels
@@ -69,7 +71,7 @@ class FusedRound:
         self.x2 = torch.zeros(self.m * self.n, 2 * width, dtype=torch.float16, device=device)  # [X X]
         self.y = clients.y.to(device).int().view(self.m, self.n)
         self.weight = torch.full((self.m, self.n), 1 / self.n, device=device)
-        self.a = torch.full((self.m,), float(self.n) if recipe.weighted else 1.0, device=device)
+        self.a = torch.full((self.m,), float(self.n) if weighs(recipe) else 1.0, device=device)
         self.buffers: dict[str, Tensor] = {}
         self.gamma = torch.zeros((), device=device)
         self.grams = self._prepare(clients, width)
@@ -144,8 +146,7 @@ class FusedRound:
         z = torch.mm(self.x2, both, out_dtype=torch.float32, out=self._take("z", (m * n, k * h)))
         rows = kernels.row_losses(z, 1 / up, out.contiguous(), out_bias.contiguous(), self.y, self.weight)
         losses = rows.view(k, m, n).sum(2).t()
-        best = losses.nan_to_num(nan=torch.inf, posinf=torch.inf).argmin(1)
-        identity = torch.where(self.known >= 0, self.known, best)
+        identity = torch.where(self.known >= 0, self.known, core.identity(losses))
         order = identity.argsort(stable=True)
         place = torch.empty_like(order).scatter_(0, order, torch.arange(m, device=z.device))
         members = (identity == torch.arange(k, device=z.device)[:, None]).sum(1)

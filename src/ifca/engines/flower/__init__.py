@@ -3,8 +3,9 @@
 Needs the extra [flower]. Everything else of the library works without it.
 """
 
+from ifca.core.errors import TooFewClients
 from ifca.engines.flower.exchange import Exchange
-from ifca.engines.flower.faults import FaultLog, TooFewClients
+from ifca.engines.flower.faults import FaultLog
 from ifca.engines.flower.flower_engine import FlowerEngine
 from ifca.engines.flower.roster import Member, Roster
 from ifca.engines.flower.session import Session, Terms

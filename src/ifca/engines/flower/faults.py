@@ -10,17 +10,13 @@ from typing import Any
 import torch
 from flwr.app import Message
 
-from ifca.core.errors import IFCAError, InvalidInput
+from ifca.core.errors import InvalidInput
 from ifca.core.types import Params, select
 from ifca.engines.flower.records import REPLY, UPDATE, from_record
 
 ERRORS = {1: "raised", 2: "raised", 5: "lost", 8: "crashed"}  # Flower's codes; others: "unavailable"
 Fault = dict[str, Any]
 """round, client, node, kind, detail: a line of faults.jsonl."""
-
-
-class TooFewClients(IFCAError):
-    """A round had fewer usable replies than min_clients, however often it was repeated."""
 
 
 class Unusable(Exception):

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 from torch import Tensor
 
-from ifca.core.averages import fold, zero_sum
-from ifca.core.client import change
+from ifca.core.errors import TooFewClients
 from ifca.core.recipe import Recipe
-from ifca.core.sketch import Sketch
+from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.types import ClientReply, Params, model_count
 from ifca.data import Clients, Federation
-from ifca.engines.base import Replies, Scores
+from ifca.engines.base import SUMS
+from ifca.engines.collect import Collected
 from ifca.engines.flower.exchange import Answers
-from ifca.engines.flower.faults import TooFewClients, Unusable, content_of, scores_of, update_of
+from ifca.engines.flower.faults import Unusable, content_of, scores_of, update_of
 from ifca.engines.flower.records import TURN, Scales, pack, weigh
 from ifca.engines.flower.session import Session
 
@@ -48,9 +48,7 @@ class FlowerEngine:
         self._t = 0  # the round that was trained last
         self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
 
-    def train(
-        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
-    ) -> Replies:
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """Round t; with too few usable replies it is repeated, and at last given up."""
         terms, self._t = self.session.terms, t
         need = min(terms.min_clients, len(who))
@@ -60,12 +58,7 @@ class FlowerEngine:
             self.session.look(t, self.open_to_new)
             turns = self._turns(theta, who, known, t, carried)
             if len(turns) >= need:
-                replies = self._folded(theta, who, known, turns, carried)
-                return (
-                    replies
-                    if sketch is None
-                    else replies._replace(sketch=self._sketches(sketch, theta, turns))
-                )
+                return self._collected(theta, who, known, turns, needs)._replace(carried=carried)
             detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
             self.session.faults.add(t, "-", 0, "repeated", detail)
             time.sleep(terms.pause)
@@ -108,14 +101,6 @@ class FlowerEngine:
         scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
         self._scores[part] = theta, own, scores
         return scores
-
-    def _sketches(self, sketch: Sketch, theta: Params, turns: dict[int, Turn]) -> Tensor:
-        """The updates in a few numbers, made from what was received."""
-        moved = []
-        for _, (j, losses, update) in sorted(turns.items()):
-            reply = ClientReply(torch.tensor(j), torch.tensor(losses), update)
-            moved.append(change(self.recipe, theta, reply))
-        return torch.stack([sketch.of({n: v[None] for n, v in one.items()})[0] for one in moved]).cpu()
 
     def fits(self, theta: Params) -> None:
         """Clients bring their own memory."""
@@ -193,25 +178,22 @@ class FlowerEngine:
             self.session.faults.add(t, name, node, reason.kind, str(reason))
             return None
 
-    def _folded(
-        self,
-        theta: Params,
-        who: Tensor,
-        known: Tensor,
-        turns: dict[int, Turn],
-        carried: tuple[Tensor, Tensor],
+    def _collected(
+        self, theta: Params, who: Tensor, known: Tensor, turns: dict[int, Turn], needs: Needs
     ) -> Replies:
-        """The sum over those who answered, in the order of the participants whatever order they came in."""
-        like, sizes = next(iter(theta.values())), self.federation.train.sizes
-        total, answered = zero_sum(theta), torch.tensor([i in turns for i in who.tolist()])
-        for i, (j, _, update) in sorted(turns.items()):
-            weight = like.new_tensor([int(sizes[i]) if self.recipe.weighted else 1])
-            fold(total, torch.tensor([j]), {n: v[None] for n, v in update.items()}, weight)
-        heard = [turns[i] for i in who.tolist() if i in turns]
-        identity = torch.tensor([j for j, _, _ in heard])
-        table = torch.tensor([losses for _, losses, _ in heard], dtype=torch.float64).to(like.dtype)
-        asked = bool((known[answered] < 0).any())
-        own = table.gather(1, identity[:, None])[:, 0]
-        missing = None if bool(answered.all()) else answered
-        seen = table if asked else None
-        return Replies(identity, own, seen, total, answered=missing, carried=carried)
+        """Those who answered, in the order of the participants whatever order they came in."""
+        answered = torch.tensor([i in turns for i in who.tolist()])
+        heard = [i for i in who.tolist() if i in turns]
+
+        def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
+            for at, row in enumerate(rows.tolist()):
+                yield torch.tensor([at]), {name: v[None] for name, v in turns[heard[row]][2].items()}
+
+        sizes, like = self.federation.train.sizes[heard], next(iter(theta.values()))
+        found = Collected(self.recipe, theta, sizes, known[answered], needs, again, budget=0)
+        for row, i in enumerate(heard):
+            j, losses, update = turns[i]
+            table = torch.tensor([losses], dtype=torch.float64).to(like.dtype)
+            one = {name: value[None] for name, value in update.items()}
+            found.add(torch.tensor([row]), ClientReply(torch.tensor([j]), table, one))
+        return found.replies()._replace(answered=None if bool(answered.all()) else answered)

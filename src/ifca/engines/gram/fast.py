@@ -6,27 +6,36 @@ a cluster's new first layer is one product over its members. No client's first l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.averages import fold, parameters_of, zero_sum
+from ifca.core.client import client_round
 from ifca.core.identity import identity, one_hot
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
-from ifca.engines.base import Replies, Scores
+from ifca.engines.base import SUMS
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
+from ifca.engines.gram.first_layers import FirstLayers, Turn
 from ifca.engines.gram.gram_steps import Scratch, local_steps, make_signal
 from ifca.engines.gram.judge import Judge
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size
+from ifca.methods.aggregation import aggregated, client_weights, rule_of, weighs
+from ifca.methods.registry import method_of, shared_parameters
 
 
 def applies(task: Task, recipe: Recipe) -> bool:
-    """Whole data in every step, and a linear first layer that no regulariser touches."""
+    """The paper's turn, whole data in every step, and a linear first layer that no regulariser touches."""
+    if method_of(recipe.algorithm).client is not client_round:
+        return False
     if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False
     if recipe.l2 == 0:
@@ -52,54 +61,125 @@ class FastEngine:
         assert task.first is not None
         self.task, self.recipe, self.clients, self.first = task, recipe, clients, task.first
         self.budget, self._limit = budget, ChunkLimit(chunk)
+        self.kept_bytes = budget // 4  # of single updates
+        self.rule, self.weighs = rule_of(recipe), weighs(recipe)
+        self.judges = method_of(recipe.algorithm).chooses
         self._fused: fused.FusedRound | None = None
         self._scratch = Scratch()
         self._judge = Judge(task, task.first, self._scratch)
         self._signal = make_signal(task, task.first, self._scratch)
         self._grams = Grams(clients, bias=task.first.bias is not None, budget=budget // 2)
 
-    def train(
-        self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None = None
-    ) -> Replies:
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
         device = theta[self.first.weight].device
-        if len(who) == len(self.clients) and self._fuses(theta, device):
+        single = needs.updates or not self.rule.additive
+        if len(who) == len(self.clients) and not single and self._fuses(theta, device):
             self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
-            j, losses, total, drawn = self._fused(theta, known, self.recipe.step(t), sketch)
+            j, losses, total, drawn = self._fused(theta, known, self.recipe.step(t), needs.sketch)
             own, asked = losses.gather(1, j[:, None])[:, 0], (known < 0)[:, None]
             seen = torch.where(asked | one_hot(j, losses.shape[1]), losses, torch.nan)
-            return Replies(j, own, seen if bool(asked.any()) else None, total, drawn)
-        return self._limit.run(lambda: self._train(theta, who, known, t, sketch))
+            return Replies(j, own, seen if needs.losses and bool(asked.any()) else None, total, drawn)
+        return self._limit.run(lambda: self._train(theta, who, known, t, needs))
 
-    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, sketch: Sketch | None) -> Replies:
-        k, like, asked = model_count(theta), theta[self.first.weight], known < 0
+    def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs) -> Replies:
+        k, like, sketch = model_count(theta), theta[self.first.weight], needs.sketch
         found, loss = torch.empty(len(who), dtype=torch.long), torch.empty(len(who), dtype=like.dtype)
-        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if bool(asked.any()) else None
+        judged = needs.losses and bool((known < 0).any())
+        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if judged else None
         drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
-        total, wide = zero_sum(theta), self._judge.side_by_side(theta)
-        sizes = torch.from_numpy(self.clients.sizes)[who]
+        total, weight = zero_sum(theta), client_weights(self.recipe, self.clients.sizes[who.numpy()], like)
+        single = needs.updates or not self.rule.additive
+
+        def again(rows: Tensor) -> Iterator[tuple[Tensor, Turn]]:
+            return self._turns(theta, who[rows], found[rows], t)
+
+        kept = FirstLayers(self.first, theta, len(who), self.kept_bytes, again) if single else None
         with torch.no_grad():
-            for place in places(sizes, asked, known, self._fitting(theta, int(sizes.max()), len(who))):
-                members = who[place].numpy()
-                data = load(self.clients, members, like, self._scratch)
-                if asked[place[0]]:
-                    z = self._judge.products(wide, data)  # [b, n, k, h]: one product for all models
-                    table, _ = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
-                    j = identity(table)
-                    z, own = z[torch.arange(len(j), device=j.device), :, j], table.gather(1, j[:, None])[:, 0]
-                    if losses is not None:
-                        losses[place] = table.cpu()
-                else:
-                    j = known[place].to(like.device)
-                    own, _, z = self._judge.own(theta, data, j)
-                found[place], loss[place] = j.cpu(), own.cpu()
-                moved = self._turns(theta, members, data, j, z, self.recipe.step(t), total, sketch)
-                if drawn is not None and moved is not None:
-                    drawn[place] = moved.cpu()
-        if losses is not None:  # a client sent one model judged that one
-            rows = torch.nonzero(~asked)[:, 0]
-            losses[rows, found[rows]] = loss[rows]
-        return Replies(found, loss, losses, total, drawn)
+            for place, turn in self._turns(theta, who, known, t):
+                found[place] = turn.identity.cpu()
+                loss[place] = turn.losses.gather(1, turn.identity[:, None])[:, 0].cpu()
+                if losses is not None:
+                    losses[place] = turn.losses.cpu()
+                if self.rule.additive:
+                    self._fold(total, theta, turn, weight[place.to(weight.device)])
+                if kept is not None:
+                    kept.add(place, turn)
+                if sketch is not None and drawn is not None:
+                    drawn[place] = self._drawn(sketch, theta, turn).cpu()
+            updates = None if kept is None else kept.updates()
+            if updates is not None and not self.rule.additive:
+                shared = shared_parameters(self.recipe, list(theta))
+                total = aggregated(self.rule, theta, updates, found, weight, shared)
+        return Replies(found, loss, losses, total, drawn, updates if needs.updates else None)
+
+    def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:
+        """The turns of a chunk at a time, with its places among those who take part."""
+        like, asked, wide = theta[self.first.weight], known < 0, self._judge.side_by_side(theta)
+        sizes = torch.from_numpy(self.clients.sizes)[who]
+        for place in places(sizes, asked, known, self._fitting(theta, int(sizes.max()), len(who))):
+            data = load(self.clients, who[place].numpy(), like, self._scratch)
+            if asked[place[0]]:
+                z = self._judge.products(wide, data)  # [b, n, k, h]: one product for all models
+                table, _ = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
+                j = identity(table)
+                z = z[torch.arange(len(j), device=j.device), :, j]
+            else:
+                j = known[place].to(like.device)
+                own, _, z = self._judge.own(theta, data, j)
+                table = torch.where(one_hot(j, model_count(theta)), own[:, None], torch.nan)
+            yield place, self._turn(theta, who[place].numpy(), data, j, table, z, self.recipe.step(t))
+
+    def _turn(
+        self,
+        theta: Params,
+        members: NDArray[np.int64],
+        data: Chunk,
+        j: Tensor,
+        losses: Tensor,
+        z: Tensor,
+        step: float,
+    ) -> Turn:
+        """Gradients or local steps of one chunk."""
+        rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
+        if self.recipe.option == "gradient":
+            s, rest = self._signal(rest, z, data.y, data.weight)
+            return Turn(j, losses, data, s, rest, None)
+        s, g = self._scratch.take("s", z.shape, z), self._grams.of(members, data)
+        local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
+        return Turn(j, losses, data, s, rest, step)
+
+    def _fold(self, total: ClusterSum, theta: Params, turn: Turn, weight: Tensor) -> None:
+        """Add sum over i of s_ij w_i update_i; a cluster's first layers are ONE product over its members."""
+        j, data, s = turn.identity, turn.data, turn.s
+        fold(total, j, turn.rest, weight)
+        if self.weighs:
+            s = s * weight[:, None, None]
+        for cluster in sorted(set(j.tolist())):
+            mine = torch.nonzero(j == cluster)[:, 0]
+            x_j, s_j = (
+                (data.x, s)
+                if len(mine) == len(j)
+                else (self._some("x_j", data.x, mine), self._some("s_j", s, mine))
+            )
+            slopes = {self.first.weight: (s_j.flatten(0, 1).t() @ x_j.flatten(0, 1)) * data.scale}
+            if self.first.bias is not None:
+                slopes[self.first.bias] = s_j.sum((0, 1))
+            for name, slope in slopes.items():
+                if turn.step is not None:  # W_i = W_j - gamma S_i'X_i, summed over the members
+                    total.total[name][cluster] += weight[mine].sum().double() * theta[name][cluster]
+                    slope = -turn.step * slope
+                total.total[name][cluster] += slope
+
+    def _drawn(self, sketch: Sketch, theta: Params, turn: Turn) -> Tensor:
+        """Each client's update in a few numbers, its first layer never formed: [b, q]."""
+        data, s, step = turn.data, turn.s, turn.step
+        moved = {n: v if step is None else v - theta[n][turn.identity] for n, v in turn.rest.items()}
+        first = sketch.outer(self.first.weight, s, data.x) * data.scale
+        if self.first.bias is not None:
+            first = first + sketch.part(self.first.bias, s.sum(1))
+        first = first if step is None else -step * first
+        return first + sketch.of(moved) if moved else first
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -129,69 +209,14 @@ class FastEngine:
         """Refuse a memory budget that is too small for the largest client."""
         self._fitting(theta, int(self.clients.sizes.max()), len(self.clients))
 
-    def _turns(
-        self,
-        theta: Params,
-        members: NDArray[np.int64],
-        data: Chunk,
-        j: Tensor,
-        z: Tensor,
-        step: float,
-        total: ClusterSum,
-        sketch: Sketch | None,
-    ) -> Tensor | None:
-        """Gradients or local steps of one chunk, folded into total: sum over i of s_ij w_i update_i."""
-        rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
-        a = (
-            torch.from_numpy(self.clients.sizes[members]).to(z)
-            if self.recipe.weighted
-            else z.new_ones(len(j))
-        )
-        if self.recipe.option == "gradient":
-            s, rest = self._signal(rest, z, data.y, data.weight)
-        else:
-            s, g = self._scratch.take("s", z.shape, z), self._grams.of(members, data)
-            local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
-        fold(total, j, rest, a)
-        drawn = None if sketch is None else self._drawn(sketch, theta, data, j, s, rest, step)
-        if self.recipe.weighted:
-            s = s * a[:, None, None]
-        for cluster in sorted(set(j.tolist())):
-            mine = torch.nonzero(j == cluster)[:, 0]
-            x_j, s_j = (
-                (data.x, s)
-                if len(mine) == len(j)
-                else (self._some("x_j", data.x, mine), self._some("s_j", s, mine))
-            )
-            slopes = {self.first.weight: (s_j.flatten(0, 1).t() @ x_j.flatten(0, 1)) * data.scale}
-            if self.first.bias is not None:
-                slopes[self.first.bias] = s_j.sum((0, 1))
-            for name, slope in slopes.items():
-                if self.recipe.option == "model":  # W_i = W_j - gamma S_i'X_i, summed over the members
-                    total.total[name][cluster] += a[mine].sum().double() * theta[name][cluster]
-                    slope = -step * slope
-                total.total[name][cluster] += slope
-        return drawn
-
-    def _drawn(
-        self, sketch: Sketch, theta: Params, data: Chunk, j: Tensor, s: Tensor, rest: Params, step: float
-    ) -> Tensor:
-        """Each client's update in a few numbers, its first layer never formed: [b, q]."""
-        descends = self.recipe.option == "model"
-        moved = {name: v - theta[name][j] if descends else v for name, v in rest.items()}
-        first = sketch.outer(self.first.weight, s, data.x) * data.scale
-        if self.first.bias is not None:
-            first = first + sketch.part(self.first.bias, s.sum(1))
-        first = -step * first if descends else first
-        return first + sketch.of(moved) if moved else first
-
     def _some(self, name: str, values: Tensor, which: Tensor) -> Tensor:
         """Some clients of a chunk, in memory that is used again."""
         out = self._scratch.take(name, (len(which), *values.shape[1:]), values)
         return torch.index_select(values, 0, which, out=out)
 
     def _fuses(self, theta: Params, device: torch.device) -> bool:
-        if theta[self.first.weight].dtype != torch.float32 or self.recipe.algorithm == "local":
+        alone = model_count(theta) == len(self.clients)  # a model each: nobody judges the others'
+        if theta[self.first.weight].dtype != torch.float32 or alone:
             return False
         if not fused.applies(self.task, self.recipe, self.clients, device):
             return False
@@ -201,7 +226,7 @@ class FastEngine:
         """Clients of a chunk: within half of the budget (Gram matrices have the other), in cache on a CPU."""
         k, h, d = theta[self.first.weight].shape
         rest = sum(value[0].numel() for value in self._judge.rest(theta).values())
-        judged = min(k, count) if self.recipe.estimates_identity else 1
+        judged = min(k, count) if self.judges else 1
         one = theta[self.first.weight].element_size() * (
             rows * (d + 2 * judged * h + 5 * h + rows) + 4 * rest
         )

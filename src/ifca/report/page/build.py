@@ -26,7 +26,7 @@ from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import loss_matrix, served
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
-from ifca.report.words import EXPLAINED, NAMES, count
+from ifca.report.words import count, title_of
 
 STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}
 TEMPLATES = Path(__file__).parent / "templates"
@@ -108,12 +108,12 @@ def _told(run: RunFolder, name: str) -> dict[str, Any]:
 
 
 def _lead(run: RunFolder) -> str:
-    s, what = run.summary, EXPLAINED[run.summary["algorithm"]]
+    s, what = run.summary, run.summary["method"]["about"]
     clients = count(s["clients"], "client") if s["clients"] else "The clients"
     done = count(len(run.rounds), "round")
     how = f"{done}" if run.finished else f"{len(run.rounds):,} of {count(run.planned, 'round')}"
     text = f"{clients} trained together for {how}, each keeping its data to itself ({what}). "
-    if s["algorithm"] == "local":
+    if s["method"]["personal"]:
         return text.replace("trained together", "trained")
     if s["k"] == 1:
         return text
@@ -133,7 +133,7 @@ def _subject(run: RunFolder) -> str:
 
 
 def _name(run: RunFolder) -> str:
-    return NAMES[run.summary["algorithm"]]
+    return title_of(run.summary)
 
 
 @cache

@@ -10,7 +10,7 @@ from ifca.report.page.axes import COLOURS, legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, folded, numbers, paragraph, table
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count, listed, number, size_of
+from ifca.report.words import count, listed, number, size_of, title_of
 
 LISTED = 40  # events at most, half from the beginning and half from the end
 FAULTS = {
@@ -142,10 +142,10 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
     s = run.summary
-    if s["algorithm"] != "ifca":
-        if s["algorithm"] == "ifca-plain" and s["live_clusters"] < s["k"]:
+    if s["events"] is None or not s["method"]["at_most_k"]:
+        if s["method"]["chooses"] and s["live_clusters"] < s["k"]:
             lost = f"{s['k'] - s['live_clusters']} of the {s['k']} clusters ended without clients"
-            return f"{lost}; plain IFCA does not mend that."
+            return f"{lost}; {title_of(s)} does not mend that."
         return "This algorithm neither divides nor merges clusters."
     if not told:
         return "No cluster was divided, merged or given up."

@@ -10,7 +10,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from ifca.core.metrics import distances
-from ifca.core.types import live_models, select
 from ifca.report.page.parts import Section, figure, paragraph, table
 from ifca.report.read_run import RunFolder
 from ifca.report.words import number
@@ -20,7 +19,7 @@ FILES = ("models.safetensors", "checkpoint.safetensors")
 
 def model_distances(run: RunFolder, folder: Path) -> Section | None:
     """Euclidean distances between the models' parameters; folder: where the models are."""
-    if run.summary["algorithm"] == "local" or run.summary["k"] == 1:
+    if run.summary["method"]["personal"] or run.summary["k"] == 1:
         return None
     title = "How different the models are"
     found = _measured(folder)
@@ -55,11 +54,10 @@ def _measured(folder: Path) -> tuple[list[int], NDArray[np.float64]] | None:
         tensors = load_file(file)
     except (SafetensorError, OSError):
         return None
-    theta = {
-        name.removeprefix("theta."): v for name, v in tensors.items() if name.startswith("theta.")
-    } or tensors
-    live = live_models(theta).nonzero()[:, 0]
-    if len(live) < 2:
+    models = {n: v for n, v in tensors.items() if n.startswith("theta.")} or tensors
+    first = next(iter(models.values())).flatten(1)[:, 0]
+    there = ~first.isnan()  # older versions wrote NaN at places without a model
+    if int(there.sum()) < 2:
         return None
-    kept = {name: value.float() for name, value in select(theta, live).items()}
-    return live.tolist(), distances(kept, kept)
+    kept = {name: value[there].float() for name, value in models.items()}
+    return list(range(int(there.sum()))), distances(kept, kept)

@@ -7,9 +7,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ifca.methods import facts_of
 from ifca.report.page.parts import Section, figure, folded, paragraph, table
 from ifca.report.read_run import RunFolder
-from ifca.report.words import EXPLAINED, NAMES, count, duration, listed, number, percent, size_of
+from ifca.report.words import count, duration, listed, number, percent, size_of, title_of
 
 CHOSE = "each client is served by the model it chose on its own training data"
 PAPER = (
@@ -62,7 +63,7 @@ def tiles(run: RunFolder) -> list[tuple[str, str, str]]:
     s, metric = run.summary, metric_of(run)
     best = None if metric.key == "train_loss" else _best_baseline(run, metric)
     found = [(metric.name, metric.show(metric.of(s)), _against(metric, metric.of(s), best))]
-    if s["live_clusters"] is not None and s["algorithm"] != "local":
+    if s["live_clusters"] is not None and not s["method"]["personal"]:
         found.append(("clusters with clients", f"{s['live_clusters']} of {s['k']}", ""))
     if s.get("cluster_accuracy") is not None and s["k"] > 1:
         found.append(("clients in the right cluster", percent(s["cluster_accuracy"], 1), "against the truth"))
@@ -75,18 +76,17 @@ def tiles(run: RunFolder) -> list[tuple[str, str, str]]:
 
 def headline(run: RunFolder) -> Section:
     """The algorithm beside its baselines."""
-    metric, name = metric_of(run), NAMES[run.summary["algorithm"]]
+    metric, name = metric_of(run), title_of(run.summary)
     others = [other for other in run.baselines.values() if metric.of(other.summary) is not None]
     runs = sorted([run, *others], key=lambda one: _rank(metric, one))
     values = [metric.of(one.summary) or 0.0 for one in runs]
     body = paragraph(_verdict(run, metric))
     if len(runs) > 1:
         label = f"{metric.name.capitalize()} of {len(runs)} ways to train: " + ", ".join(
-            f"{NAMES[one.summary['algorithm']]} {metric.show(value)}"
-            for one, value in zip(runs, values, strict=True)
+            f"{title_of(one.summary)} {metric.show(value)}" for one, value in zip(runs, values, strict=True)
         )
         bars = [
-            (NAMES[one.summary["algorithm"]], value, metric.show(value), one is run)
+            (title_of(one.summary), value, metric.show(value), one is run)
             for one, value in zip(runs, values, strict=True)
         ]
         better = "longer" if metric.accuracy else "shorter"
@@ -95,7 +95,7 @@ def headline(run: RunFolder) -> Section:
         body += figure(ranking(bars, label), sentence)
     for other, summary in run.summary.get("baselines", {}).items():
         if "error" in summary:
-            body += paragraph(f"{NAMES.get(other, other)} has no result: {summary['error']}")
+            body += paragraph(f"{facts_of(other)['title']} has no result: {summary['error']}")
     body += folded(
         "All numbers, and what the names mean", side_by_side([(name, run), *_named(run)]) + _meanings(runs)
     )
@@ -147,22 +147,22 @@ def _own_metrics(found: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _live(summary: dict[str, Any]) -> str:
-    return "–" if summary["algorithm"] == "local" else f"{summary['live_clusters']} of {summary['k']}"
+    return "–" if summary["method"]["personal"] else f"{summary['live_clusters']} of {summary['k']}"
 
 
 def _meanings(runs: list[RunFolder]) -> Markup:
-    names = [run.summary["algorithm"] for run in runs]
+    told = [run.summary["method"]["about"] for run in runs]
     rules = (
         [f"Train rule: {CHOSE}. Paper's rule: {PAPER}."]
         if runs[0].summary.get("test_loss") is not None
         else []
     )
-    items = [*[EXPLAINED[name][0].upper() + EXPLAINED[name][1:] + "." for name in names], *rules]
+    items = [*[about[0].upper() + about[1:] + "." for about in told], *rules]
     return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(text) for text in items))
 
 
 def _named(run: RunFolder) -> list[tuple[str, RunFolder]]:
-    return [(NAMES[name], other) for name, other in run.baselines.items()]
+    return [(title_of(other.summary), other) for other in run.baselines.values()]
 
 
 def _rank(metric: Metric, run: RunFolder) -> float:
@@ -171,7 +171,7 @@ def _rank(metric: Metric, run: RunFolder) -> float:
 
 
 def _verdict(run: RunFolder, metric: Metric) -> str:
-    name, value = NAMES[run.summary["algorithm"]], metric.of(run.summary)
+    name, value = title_of(run.summary), metric.of(run.summary)
     if value is None:
         return "Nothing can be said before the first round has ended."
     if metric.accuracy:
@@ -180,15 +180,22 @@ def _verdict(run: RunFolder, metric: Metric) -> str:
         text = f"With {name}, the {metric.name} is {number(value)}"
     if not run.finished:
         return f"{text} so far."
-    simple_first = sorted(run.baselines.items(), key=lambda pair: pair[0] not in ("global", "local"))
-    others = [(n, metric.of(r.summary)) for n, r in simple_first]
-    told = [_compared(metric, value, n, other) for n, other in others if other is not None]
+    simple_first = sorted(run.baselines.values(), key=lambda one: bool(one.summary["method"]["clustered"]))
+    others = [(_called(one), metric.of(one.summary)) for one in simple_first]
+    told = [_compared(metric, value, who, other) for who, other in others if other is not None]
     text = f"{text}: {listed(told)}." if told else f"{text}."
     return f"{text} {FLATTERY}" if metric.key == "train_loss" and told else text
 
 
-def _compared(metric: Metric, value: float, name: str, other: float) -> str:
-    who = {"global": "one model for all clients", "local": "clients on their own"}.get(name, NAMES[name])
+def _called(run: RunFolder) -> str:
+    """A method inside a sentence."""
+    facts = run.summary["method"]
+    if facts["clustered"]:
+        return title_of(run.summary)
+    return "clients on their own" if facts["personal"] else "one model for all clients"
+
+
+def _compared(metric: Metric, value: float, who: str, other: float) -> str:
     if metric.accuracy:
         points = 100 * (value - other)
         if abs(points) < 0.05:
@@ -201,7 +208,8 @@ def _compared(metric: Metric, value: float, name: str, other: float) -> str:
 
 
 def _best_baseline(run: RunFolder, metric: Metric) -> tuple[str, float] | None:
-    simple = [(NAMES[n], metric.of(r.summary)) for n, r in run.baselines.items() if n in ("global", "local")]
+    plain = [one for one in run.baselines.values() if not one.summary["method"]["clustered"]]
+    simple = [(title_of(one.summary), metric.of(one.summary)) for one in plain]
     known = [(name, value) for name, value in simple if value is not None]
     if not known:
         return None

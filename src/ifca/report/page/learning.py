@@ -8,7 +8,7 @@ from ifca.report.page.axes import COLOURS, colour, legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, numbers
 from ifca.report.read_run import RunFolder
-from ifca.report.words import NAMES, listed, number, percent
+from ifca.report.words import listed, number, percent, title_of
 
 MOST = 12  # clusters in one chart
 STEEP = 30  # a loss that falls by more than this factor is drawn in powers of ten
@@ -16,7 +16,7 @@ STEEP = 30  # a loss that falls by more than this factor is drawn in powers of t
 
 def learning(run: RunFolder) -> Section:
     """How training went."""
-    body = over_rounds([(NAMES[one.summary["algorithm"]], one) for one in (run, *run.baselines.values())])
+    body = over_rounds([(title_of(one.summary), one) for one in (run, *run.baselines.values())])
     for key, title in (
         ("cluster_test_accuracy", "Test accuracy of each cluster"),
         ("cluster_test_loss", "Test loss of each cluster"),

@@ -135,13 +135,13 @@ def _worst(found: Scores) -> Markup:
 
 def loss_matrix(run: RunFolder) -> Section | None:
     """Every client's loss under every model."""
-    k = run.summary["k"]
     title = "What other models would do for each client"
-    if run.summary["algorithm"] == "local" or k == 1:
+    if run.summary["method"]["personal"] or run.summary["k"] == 1:
         return None
     if not run.clients:
         return Section("losses", title, paragraph(LATER))
     trained = run.clients[: run.summary["clients"]]
+    k = sum(name.startswith("loss_") for name in trained[0])
     losses = np.array([[float(row[f"loss_{j}"] or "nan") for j in range(k)] for row in trained])
     label = np.array([int(row["cluster"]) for row in trained])
     live = [j for j in range(k) if np.isfinite(losses[:, j]).any()][:MODELS]

@@ -37,8 +37,8 @@ def truth(run: RunFolder) -> Section | None:
     true: dict[str, list[int]] | None = run.summary.get("true_clusters")
     if not true or run.summary["k"] == 1:
         return None
-    k = run.summary["k"]
-    used = [j for j in range(k) if any(row[j] for row in true.values())]
+    models = len(next(iter(true.values())))
+    used = [j for j in range(models) if any(row[j] for row in true.values())]
     rows = [[f"true {name}", *[row[j] for j in used]] for name, row in true.items()]
     shades = [[row[j] / max(1, sum(row)) for j in used] for row in true.values()]
     right = run.summary.get("cluster_accuracy")
@@ -76,7 +76,7 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
     empty = len(last) - len(live)
     if empty and run.finished:
         text += f" {empty} of the {len(last)} models asked for {'has' if empty == 1 else 'have'} no clients"
-        repaired = run.summary["algorithm"] == "ifca"
+        repaired = run.summary["method"]["at_most_k"]
         text += ": the algorithm saw no reason to divide further." if repaired else "."
     return text
 

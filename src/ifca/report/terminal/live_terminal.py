@@ -17,7 +17,7 @@ from ifca.report.page.axes import chosen, colour
 from ifca.report.page.costs import in_words
 from ifca.report.read_run import RunFolder
 from ifca.report.terminal.status import last_round, status
-from ifca.report.words import NAMES, number, percent, size_of
+from ifca.report.words import number, percent, size_of, title_of
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 EVENTS = 4  # the last ones
@@ -38,7 +38,7 @@ def watch_terminal(console: Console, folder: Path, pause: float = 0.5) -> None:
 def view(run: RunFolder) -> Group:
     """The run on one screen."""
     data = (run.summary.get("config") or {}).get("data", {}).get("name", run.path.name)
-    title = Text.assemble((f"{data}, {NAMES[run.summary['algorithm']]}", "bold"), f"   {status(run)}")
+    title = Text.assemble((f"{data}, {title_of(run.summary)}", "bold"), f"   {status(run)}")
     bar = Table.grid()
     bar.add_row(ProgressBar(total=max(1, run.planned), completed=len(run.rounds), width=60))
     parts: list[Text | Table] = [title, bar]

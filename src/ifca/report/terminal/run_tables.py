@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from ifca.report.read_run import RunFolder
-from ifca.report.words import NAMES, size_of
+from ifca.report.words import size_of, title_of
 
 
 def comparison_table(run: RunFolder) -> Table:
@@ -26,7 +26,7 @@ def comparison_table(run: RunFolder) -> Table:
     kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
         table.add_row(
-            NAMES[summary["algorithm"]],
+            title_of(summary),
             show(summary[kind]),
             show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
@@ -132,7 +132,7 @@ def choice_table(found: dict[str, Any]) -> Table:
     kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     seeds = f"{len(found['seeds'])} seed" + ("s" if len(found["seeds"]) > 1 else "")
     what = f"{seeds}; test accuracy in %" if classifies else seeds
-    table = _table(f"{NAMES[found['algorithm']]} by number of clusters ({what})")
+    table = _table(f"{title_of(found)} by number of clusters ({what})")
     word = "" if classifies else "test loss,\n"
     heads = ["k", "train loss", "live\nclusters", "stability", "silhouette"]
     for head in (*heads, f"{word}paper's\nrule", f"{word}train\nrule"):

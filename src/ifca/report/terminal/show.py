@@ -81,6 +81,6 @@ def _worse(run: RunFolder) -> bool:
 
 def _fewer(summary: dict[str, Any]) -> str:
     live, k = summary["live_clusters"], summary["k"]
-    if summary["algorithm"] == "ifca":
+    if summary["method"]["at_most_k"]:
         return f"The data supports {live} of the {k} clusters asked for: no client needs the other models."
     return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."

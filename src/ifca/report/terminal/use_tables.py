@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from ifca.report.read_run import RunFolder
-from ifca.report.words import NAMES
+from ifca.report.words import title_of
 
 
 def metrics_table(run: RunFolder) -> Table:
@@ -23,7 +23,7 @@ def metrics_table(run: RunFolder) -> Table:
     for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
         both = [summary[key][name] for name in names for key in ("test_metrics", "test_metrics_train_rule")]
         cells = ["–" if value is None else f"{value:.4g}" for value in both]
-        table.add_row(NAMES[summary["algorithm"]], *cells)
+        table.add_row(title_of(summary), *cells)
     return table
 
 

@@ -1,0 +1,111 @@
+"""The center machine's part of a round that most methods share: average, remember identities, count bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.averages import gradient_averaging, model_averaging
+from ifca.core.errors import Diverged
+from ifca.core.identity import rounds_unchanged
+from ifca.core.ledger import Wire
+from ifca.core.recipe import Recipe
+from ifca.core.types import ClusterState, Params, everywhere
+from ifca.methods.method import Problem, Round
+
+
+def beginning(theta: Params, identity: Tensor, live: Tensor | None = None) -> ClusterState:
+    """A state before round 0: initial models, identities (-1: not known), an empty ledger."""
+    none = torch.zeros_like(identity)
+    return ClusterState(
+        theta=theta,
+        live=everywhere(theta) if live is None else live,
+        round=0,
+        identity=identity,
+        unchanged=0,
+        checked=-1,
+        changed=0,
+        asked=none - 1,
+        bytes_down=none,
+        bytes_up=none,
+    )
+
+
+def average(
+    problem: Problem,
+    state: ClusterState,
+    now: Round,
+    *,
+    apart: bool = False,
+    sent: bool = True,
+    wire: Wire | None = None,
+    pace: float = 1.0,
+) -> ClusterState:
+    """The state after the replies of a round (lines 13 to 15).
+
+    apart: each cluster is a federation of its own, so option I divides by its own participants. sent: models
+    go over the wire. wire: of those that were sent, where not the state's. pace: share of option I's step.
+    """
+    recipe, replies = problem.recipe, now.replies
+    if recipe.option == "gradient":
+        theta = gradient_averaging(
+            state.theta, replies.total, recipe.step(state.round), problem.shared, apart=apart, pace=pace
+        )
+    else:
+        theta = model_averaging(state.theta, replies.total, problem.shared)
+    if problem.shared:  # averages of shared coordinates reach the places without a model, too
+        theta = _only_live(theta, state.live)
+    _check_models(recipe, state.round, theta)
+    down, up = _counted(problem, state, now, sent, wire)
+    return replace(_remembered(state, now), theta=theta, bytes_down=down, bytes_up=up)
+
+
+def _remembered(state: ClusterState, now: Round) -> ClusterState:
+    """Identities, and when they were last asked for and changed."""
+    asked = now.known < 0
+    identity, last_asked = state.identity.clone(), state.asked.clone()
+    identity[now.who], last_asked[now.who[asked]] = now.replies.identity, state.round
+    unchanged = rounds_unchanged(state, now.who, asked, now.replies.identity)
+    return replace(
+        state,
+        round=state.round + 1,
+        identity=identity,
+        unchanged=unchanged,
+        checked=state.round if bool(asked.all()) else state.checked,
+        changed=state.round if unchanged == 0 else state.changed,
+        asked=last_asked,
+    )
+
+
+def _counted(
+    problem: Problem, state: ClusterState, now: Round, sent: bool, wire: Wire | None
+) -> tuple[Tensor, Tensor]:
+    """Bytes so far, down and up: measured where the engine measures, else what the round must carry."""
+    down, up = state.bytes_down.clone(), state.bytes_up.clone()
+    if now.replies.carried is not None:
+        down, up = down + now.replies.carried[0], up + now.replies.carried[1]
+    elif sent:
+        wire = wire or Wire.of(state.theta, state.live, problem.shared)
+        down[now.who] += wire.down(now.known >= 0)
+        up[now.who] += wire.up(now.known >= 0)
+    return down, up
+
+
+def _only_live(theta: Params, live: Tensor) -> Params:
+    return {
+        name: torch.where(live.to(value.device).reshape(-1, *[1] * (value.dim() - 1)), value, 0)
+        for name, value in theta.items()
+    }
+
+
+def _check_models(recipe: Recipe, t: int, theta: Params) -> None:
+    for name, value in theta.items():
+        largest = float(value.abs().max())
+        if not math.isfinite(largest):
+            raise Diverged(
+                f"training diverged: after round {t + 1} the parameter {name} is {largest}; "
+                f"try a smaller step_size than {recipe.step_size}"
+            )

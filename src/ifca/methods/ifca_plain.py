@@ -1,0 +1,70 @@
+"""IFCA as it is in the paper: Algorithm 2. The example to copy for a method of your own.
+
+1:  theta_j^(0), j in [k]                                    start
+3:  broadcast the k models                                   sends
+4:  M_t, a random subset of the clients                      core/sampling.py
+5-12: identity, then option I or option II                   client: client_round of core/client.py
+13-15: averages of gradients (option I) or models (II)       server: average of averaging.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.errors import InvalidInput
+from ifca.core.identity import identity, known_identity
+from ifca.core.initial import is_balanced
+from ifca.core.sampling import participants
+from ifca.core.types import ClusterState
+from ifca.methods.averaging import average, beginning
+from ifca.methods.method import Ask, Event, Method, Problem, Round
+
+REDRAWS = 1000
+
+
+def start(problem: Problem, restart: int) -> ClusterState:
+    """K different models; nobody's identity is known."""
+    theta = problem.draw(restart, 0) if problem.given is None else problem.given
+    state = beginning(theta, torch.full((problem.m,), -1))
+    return balanced(problem, state, restart) if problem.recipe.initial == "balanced" else state
+
+
+def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterState:
+    """K models drawn again until each is chosen by a good share of the first round's clients (D9)."""
+    if problem.given is not None:
+        return first
+    if problem.judge is None:
+        raise InvalidInput('initial = "balanced" is for simulations: no real federation is asked 1000 times')
+    who = participants(problem.recipe, 0, problem.keys)
+    for redraw in range(REDRAWS):
+        theta = problem.draw(restart, redraw)
+        if is_balanced(identity(problem.judge(theta, who)), problem.models):
+            return replace(first, theta=theta)
+    raise InvalidInput(f'initial = "balanced": none of {REDRAWS} draws of {problem.models} models is')
+
+
+def server(
+    problem: Problem, state: ClusterState, now: Round, _ask: Ask
+) -> tuple[ClusterState, list[Event] | None]:
+    """The averages by cluster."""
+    return average(problem, state, now), None
+
+
+def choose(_state: ClusterState, losses: Tensor) -> Tensor:
+    """A client is served by the model with the lowest loss on its training data."""
+    return identity(losses)
+
+
+IFCA_PLAIN = Method(
+    name="ifca-plain",
+    title="plain IFCA",
+    about="plain IFCA: one model per cluster, as in the paper, without repair",
+    start=start,
+    sends=known_identity,
+    server=server,
+    serves=choose,
+    chooses=True,
+)

@@ -1,0 +1,131 @@
+"""What a method is: a frozen record of pure functions. Rounds, engines, folders and reports know no more.
+
+A new method is a file that makes such a record and registers it (methods/registry.py); ifca_plain.py is the
+example to copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ifca.core.client import client_round
+from ifca.core.random import UInts
+from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs, Replies
+from ifca.core.types import ClientReply, ClusterState, Params
+
+Event = dict[str, Any]
+"""Something that the server decided in a round: a line of the report."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a method may know and ask of a federation."""
+
+    recipe: Recipe
+    keys: UInts  # [m] a number of each client, from its id
+    shared: frozenset[str]  # parameters that all clusters share
+    models: int  # places for models
+    draw: Callable[[int, int], Params]
+    """restart, redraw -> different initial models [models, ...]; of a personal method one [1, ...]."""
+    given: Params | None  # the models of a warm start, as draw would give them; None: there are none
+    judge: Callable[[Params, Tensor], Tensor] | None
+    """models, clients [p] -> their losses [p, k]; None: clients elsewhere are asked in rounds only."""
+    local_solutions: Callable[[int], tuple[Params, Tensor, Tensor]]
+    """restart -> a simple model of each client alone (line 1 of Algorithm 1) [m, ...]; bytes down, up [m]."""
+    cluster: Callable[[Params], Tensor]
+    """models [m, ...] -> clusters [m], by the clusterer of the job (line 2 of Algorithm 1)."""
+
+    @property
+    def m(self) -> int:
+        """Number of clients."""
+        return len(self.keys)
+
+
+class Round(NamedTuple):
+    """One round as the server sees it."""
+
+    who: Tensor  # [p] those who replied
+    known: Tensor  # [p] the one model that each was sent; -1: all of them
+    replies: Replies
+
+
+Ask = Callable[[ClusterState, Tensor, Tensor], Replies]
+"""state, clients [p], the one model that each is sent [p] -> their replies, in the same round once more."""
+Client = Callable[..., ClientReply]
+"""What one client does: as client_round of core/client.py, with its arguments."""
+
+
+def sampled(_recipe: Recipe, _state: ClusterState, who: Tensor) -> Tensor:
+    """Those who were drawn for the round take part."""
+    return who
+
+
+def its_own(_recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
+    """Everybody is sent the one model whose number the server knows."""
+    return state.identity[who]
+
+
+def nothing(_recipe: Recipe, _state: ClusterState) -> Needs:
+    """The sums are enough."""
+    return Needs()
+
+
+def keep(state: ClusterState, _losses: Tensor) -> Tensor:
+    """A client is served by the model of the cluster that it was put in."""
+    return state.identity
+
+
+def grow(_recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None:
+    """Rows at the end for clients that join: they have no cluster yet."""
+    return widened(state, torch.full((new,), -1))
+
+
+def widened(state: ClusterState, identity: Tensor) -> ClusterState:
+    """The state with clients at the end, of whom only the identity is known. identity: [new]."""
+    none = torch.zeros_like(identity)
+    more = {"identity": identity, "asked": none - 1, "bytes_down": none, "bytes_up": none}
+    rows = {name: torch.cat([getattr(state, name), value]) for name, value in more.items()}
+    return ClusterState(**{**vars(state), **rows})
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of clustered federated learning."""
+
+    name: str  # as configs call it
+    title: str  # as tables and pages call it
+    about: str  # what it is, in a few words, as a page says it
+    start: Callable[[Problem, int], ClusterState]
+    """problem, number of the restart -> the state before round 0."""
+    server: Callable[[Problem, ClusterState, Round, Ask], tuple[ClusterState, list[Event] | None]]
+    """problem, state, the round, a way to ask again -> the next state; events (None: it never has any)."""
+    models: Callable[[Recipe, int], int] = lambda recipe, _m: recipe.k
+    """recipe, m -> places for models."""
+    takes_part: Callable[[Recipe, ClusterState, Tensor], Tensor] = sampled
+    """recipe, state, M_t [p] -> who is asked in this round."""
+    sends: Callable[[Recipe, ClusterState, Tensor], Tensor] = its_own
+    """recipe, state, participants [p] -> the one model that each is sent [p], -1: all, to choose among."""
+    client: Client = client_round
+    needs: Callable[[Recipe, ClusterState], Needs] = nothing
+    """recipe, state -> what the server must be given of each participant of the next round."""
+    serves: Callable[[ClusterState, Tensor], Tensor] = keep
+    """state, losses of the training clients under all models [m, k] -> the model that serves each [m]."""
+    joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow
+    """recipe, state, number of clients that join -> the state with them; None: it must begin anew."""
+    clustered: bool = True  # k clusters are looked for; else one model for all, or one for each
+    personal: bool = False  # a model per client, which never leaves it
+    chooses: bool = False  # clients choose among the models (line 6), in the end once more
+    at_most_k: bool = False  # k is the most; fewer are no failure
+
+    def facts(self) -> dict[str, Any]:
+        """What reports need to know of the method: a part of summary.json."""
+        return {name: getattr(self, name) for name in FACTS}
+
+
+FACTS = ("title", "about", "clustered", "personal", "chooses", "at_most_k")

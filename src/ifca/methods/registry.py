@@ -1,0 +1,53 @@
+"""Methods by name: those of the package, and those that users register."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ifca.core.averages import parameters_of
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.methods.global_model import GLOBAL
+from ifca.methods.ifca import IFCA
+from ifca.methods.ifca_plain import IFCA_PLAIN
+from ifca.methods.local_models import LOCAL
+from ifca.methods.method import FACTS, Method
+from ifca.methods.one_shot import ONE_SHOT
+
+_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT)}
+BUILT_IN = tuple(_METHODS)
+
+
+def register(method: Method) -> Method:
+    """Make a method known by its name, to every front and engine of this process."""
+    if method.name in BUILT_IN:
+        raise InvalidInput(f"method {method.name} is the package's own; choose another name")
+    _METHODS[method.name] = method
+    return method
+
+
+def method_of(name: str) -> Method:
+    """The method of this name."""
+    if name not in _METHODS:
+        raise InvalidInput(f"algorithm must be one of {', '.join(_METHODS)}, got {name!r}")
+    return _METHODS[name]
+
+
+def method_names() -> tuple[str, ...]:
+    """All that are known now."""
+    return tuple(_METHODS)
+
+
+def facts_of(name: str) -> dict[str, Any]:
+    """What reports need of a method; of one that is not known here, what is usual."""
+    if name in _METHODS:
+        return _METHODS[name].facts()
+    usual = {"title": name, "about": name, "clustered": True}
+    return {fact: usual.get(fact, False) for fact in FACTS}
+
+
+def shared_parameters(recipe: Recipe, names: list[str]) -> frozenset[str]:
+    """The parameters that all clusters share; none where there is only one kind of model."""
+    if not method_of(recipe.algorithm).clustered:
+        return frozenset()
+    return parameters_of(names, recipe.shared)
