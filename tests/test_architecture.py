@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ifca.methods.registry import BUILT_IN
+
 SOURCE = Path(__file__).parent.parent / "src" / "ifca"
 ORDER = (
     {"core"},
@@ -77,6 +79,20 @@ def test_every_room_has_its_place() -> None:
 def test_no_module_name_means_two_things() -> None:
     names = Counter(file.stem for file in FILES if not file.stem.startswith("__"))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_nobody_outside_methods_asks_for_the_name_of_one(file: Path) -> None:
+    """A comparison with a method's name, alone or in a list, is a special case that belongs into its file."""
+    if file.relative_to(SOURCE).parts[0] == "methods":
+        return
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Compare):
+            sides = (node.left, *node.comparators)
+            lists = [side.elts for side in sides if isinstance(side, (ast.Tuple, ast.List, ast.Set))]
+            parts = [*sides, *(part for some in lists for part in some)]
+            words = {part.value for part in parts if isinstance(part, ast.Constant)}
+            assert not words & set(BUILT_IN), f"{file.name}, line {node.lineno}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))

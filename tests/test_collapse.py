@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.errors import InvalidInput, TooFewClients
 from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, Params
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
+from ifca.engines.base import SUMS
+from ifca.engines.loop import LoopEngine
 from ifca.methods.collapse import dead, judge, overloaded
 from ifca.methods.groups import cut, find_groups
 from ifca.methods.splitting import begun
-from ifca.methods.watch import begin, paced, watch_of
+from ifca.methods.watch import begin, paced, remember, watch_of
 from ifca.models import linear, mlp
 from ifca.training import Fitted, Job, fit
+from ifca.training.rounds import train
+from ifca.training.start import problem_of, start
 
 
 class TestGroups:
@@ -142,6 +147,21 @@ class TestJudging:
         assert dead(Recipe(k=2, participation=0.1), away) == []
         left = replace(away, identity=torch.tensor([0, 0, 0]))
         assert dead(Recipe(k=2, participation=0.1), left) == [1]
+
+    def test_who_trained_in_the_round_of_an_attempt_is_no_honest_judge(self) -> None:
+        """In round 9, an attempt's, client 0 repeated its turn on a copy, client 1 waited, client 2 was away."""
+        state = watched(
+            [0, 0, 0],
+            [[torch.nan, torch.nan]] * 3,
+            t=13,
+            tried=9,
+            last=torch.tensor([9, 9, 4]),
+            waits=torch.tensor([False, True, False]),
+            given=torch.tensor([0, 0, 0]),
+        )
+        everyone, asked = torch.arange(3), torch.tensor([True] * 3)
+        after = remember(state, everyone, asked, torch.zeros(3, dtype=torch.long), torch.ones(3, 2), None)
+        assert watch_of(after).held.tolist() == [False, True, True]
 
     def test_a_split_gives_each_group_a_copy(self) -> None:
         state = watched([0] * 12, [[1.0, torch.nan, torch.nan]] * 12)
@@ -273,3 +293,69 @@ def test_a_split_is_paid_for() -> None:
     assert record["events"][0]["asked_again"] == m
     assert record["bytes_down"] == 2 * m * model
     assert record["bytes_up"] == 2 * m * (model + 4 + 4)
+
+
+def test_after_a_split_nobody_has_judged_the_new_models() -> None:
+    """With the communication saving: participants of the split's round are sent all models once more."""
+    job = digits_job(rotated_digits(samples=100), rounds=8, stable_after=1, recheck_every=100)
+    states = []
+    history = fit(job, on_round=lambda state, _record: states.append(state)).history
+    split = max(record["round"] for record in history if any(e["event"] == "split" for e in record["events"]))
+    assert states[split].changed == split + 1
+    assert not bool((states[split].asked >= states[split].changed).any())
+
+
+def test_a_failed_second_asking_means_no_split() -> None:
+    """The first replies were enough: if clients leave between the two, the round ends without a split."""
+
+    class Leaving(LoopEngine):
+        asked = -1
+
+        def train(self, theta: Params, who: Any, known: Any, t: int, needs: Any = SUMS) -> Any:
+            if t == self.asked:
+                raise TooFewClients("nobody is there any more")
+            self.asked = t
+            return super().train(theta, who, known, t, needs)
+
+    job = digits_job(rotated_digits(samples=100), rounds=2)
+    engine = Leaving(job.task, job.recipe, job.federation.train)
+    problem = problem_of(job, engine)
+    state = job.method.start(problem, 0)
+    records: list[Any] = []
+    after = train(job, problem, engine, state, lambda _state, record: records.append(record))
+    assert after.round == 2
+    assert int(after.live.sum()) == 1
+    assert all(record["events"] == [] for record in records)
+
+
+@pytest.mark.parametrize(("participation", "recheck"), [(0.1, 30), (1.0, 10)])
+def test_healthy_clusters_are_not_given_up(participation: float, recheck: int) -> None:
+    """A cluster whose members were not asked for a while was given up as dead in 6 of 10 such runs."""
+    options = {"participation": participation, "stable_after": 3, "recheck_every": recheck}
+    federation = rotated_digits(angles=(0, 90))
+    fitted = fit(digits_job(federation, k=2, rounds=120 if participation < 1 else 30, **options))
+    assert not [e for record in fitted.history for e in record["events"] if e["event"] == "dead"]
+    assert recovered(fitted)
+
+
+@pytest.mark.xfail(reason="verdicts look at shares of the loss; founding and refereeing will replace them")
+def test_a_constant_added_to_the_loss_changes_no_decision() -> None:
+    def shifted(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(output, y, reduction="none") + 100
+
+    job = digits_job(rotated_digits())
+    plain, moved = fit(job), fit(replace(job, loss=shifted))
+    told = [[e["event"] for record in one.history for e in record["events"]] for one in (plain, moved)]
+    assert told[0] == told[1]
+
+
+def test_a_warm_start_from_fewer_models_than_k() -> None:
+    """Two given models take the first of four places; with shared layers too, place 0 is never empty."""
+    job = digits_job(rotated_digits(), rounds=1, shared=("fc1",))
+    given = {name: value[:2] for name, value in problem_of(job).draw(0, 0).items()}
+    state = start(replace(job, warm_start=given))
+    assert state.live.tolist() == [True, True, False, False]
+    assert bool(torch.equal(state.theta["fc1.weight"][0], state.theta["fc1.weight"][1]))
+    assert len(fit(replace(job, warm_start=given)).places) >= 1
+    with pytest.raises(InvalidInput, match=r"holds 2 model\(s\) but k is 4"):
+        start(replace(job, warm_start=given, recipe=replace(job.recipe, algorithm="ifca-plain")))

@@ -10,6 +10,7 @@ from ifca.core.callbacks import Record
 from ifca.paper import jobs
 from ifca.paper.frame import Experiment, Line, Scale, Unit
 from ifca.paper.measure import clusters
+from ifca.paper.table1_cifar import ROWS
 from ifca.paper.table1_mnist import QUICK as QUICK_MNIST
 from ifca.paper.table1_mnist import SAMPLES, SHARE
 from ifca.training import Job, fit
@@ -24,9 +25,8 @@ ALGORITHMS = ("ifca", "ifca-plain")
 def run(unit: Unit, device: torch.device) -> Line:
     """The first rounds of a training; nothing is tested."""
     job = _job(unit, device)
-    recipe = replace(job.recipe, algorithm=unit.algorithm)
-    if unit.setting == CIFAR and unit.algorithm == "ifca-plain":
-        recipe = replace(recipe, initial="balanced")
+    changes = ROWS[unit.algorithm] if unit.setting == CIFAR else {}
+    recipe = replace(job.recipe, **{"algorithm": unit.algorithm, **changes})
     federation = replace(job.federation, test=None)
     fitted = fit(replace(job, recipe=recipe, federation=federation))
     right = [round(record["cluster_accuracy"], 4) for record in fitted.history]

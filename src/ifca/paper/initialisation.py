@@ -8,6 +8,7 @@ import torch
 
 from ifca.core.initial import best_restart
 from ifca.data import Federation
+from ifca.methods.ifca_plain import IFCA_PLAIN
 from ifca.paper import jobs
 from ifca.paper.frame import Experiment, Line, Scale, Unit
 from ifca.paper.measure import clusters
@@ -16,7 +17,8 @@ from ifca.training import Fitted, fit
 RESTARTS = (1, 5, 10)
 DIGITS, MNIST = "rotated-digits", "rotated-mnist m=1200 n=200"
 ROUNDS = {DIGITS: 30, MNIST: 35}
-ALGORITHMS = ("restarts", "ifca")
+RESTARTED = "restarts"  # of plain IFCA
+ALGORITHMS = (RESTARTED, "ifca")
 
 
 def run(unit: Unit, device: torch.device) -> Line:
@@ -28,9 +30,9 @@ def run(unit: Unit, device: torch.device) -> Line:
         else jobs.mnist(200, unit.seed, rounds=rounds)
     )
     job = jobs.placed(replace(job, federation=Federation(job.federation.train, None, 10)), device)
-    if unit.algorithm == "ifca":
-        return _verdict(fit(job))
-    plain = replace(job, recipe=replace(job.recipe, algorithm="ifca-plain"))
+    if unit.algorithm != RESTARTED:
+        return _verdict(fit(replace(job, recipe=replace(job.recipe, algorithm=unit.algorithm))))
+    plain = replace(job, recipe=replace(job.recipe, algorithm=IFCA_PLAIN.name))
     starts = [_verdict(fit(plain, restart=r)) for r in range(max(RESTARTS))]
     return {"starts": starts}
 

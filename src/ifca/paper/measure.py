@@ -43,7 +43,7 @@ def measured(fitted: Fitted) -> Line:
 
 def clusters(fitted: Fitted) -> Line:
     """How many models are used, and whether they are the true clusters."""
-    if fitted.job.recipe.algorithm in ("global", "local"):
+    if not fitted.job.method.clustered:
         return {}
     labels, true = fitted.labels, fitted.job.federation.train.true_cluster
     line: Line = {

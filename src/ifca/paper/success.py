@@ -29,7 +29,7 @@ FIRST = 2  # initialisations that are tried before the others
 def run(unit: Unit, device: torch.device) -> Line:
     """A trial of all points by plain IFCA, or one point by the default algorithm."""
     panel = panels(unit.quick)[unit.experiment]
-    if unit.algorithm == "ifca":
+    if unit.setting != TRIAL:
         point = next(point for point in panel.points if point.name == unit.setting)
         return by_default(panel, point, unit.seed, device)
     found = {point.name: best for point, best in trial(panel, unit.seed, device)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,24 +31,25 @@ FULL = {
 }
 QUICK = {"k=2": ("ifca", "ifca-plain", "oneshot"), "k=4": ("ifca",), "baselines": ("global", "local")}
 
+CHANGES: dict[str, dict[str, Any]] = {"oneshot": {"shared": ()}}  # its clusters know nothing of each other
+
 
 def run(unit: Unit, device: torch.device) -> Line:
     """One training."""
     k = 1 if unit.setting == "baselines" else int(unit.setting.removeprefix("k="))
     job = jobs.writers(unit.seed, k, ROUNDS)
     job = jobs.placed(_quick(job) if unit.quick else job, device, "tf32")
-    if unit.algorithm == "local":
-        return local(job, QUICK_EPOCHS if unit.quick else LOCAL_EPOCHS)
     every = QUICK_EVERY if unit.quick else EVERY
-    recipe = replace(job.recipe, algorithm=unit.algorithm, evaluate_every=every)
-    if unit.algorithm == "oneshot":  # its clusters know nothing of each other
-        recipe = replace(recipe, shared=())
-    return {**measured(fit(replace(job, recipe=recipe))), **_data(job)}
+    changes = {"algorithm": unit.algorithm, "evaluate_every": every, **CHANGES.get(unit.algorithm, {})}
+    job = replace(job, recipe=replace(job.recipe, **changes))
+    if job.method.personal:
+        return local(job, QUICK_EPOCHS if unit.quick else LOCAL_EPOCHS)
+    return {**measured(fit(job)), **_data(job)}
 
 
 def local(job: Job, epochs: int) -> Line:
     """Every writer's own model on its own test data, trained until its training loss is near 0 (D39)."""
-    recipe = replace(job.recipe, algorithm="local", rounds=epochs, local_epochs=1, shared=())
+    recipe = replace(job.recipe, rounds=epochs, local_epochs=1, shared=())
     recipe = replace(recipe, step_size=LOCAL_STEP, step_decay=1.0)
     accuracy, loss = tested_on_own(replace(job, recipe=recipe), PART)
     return {

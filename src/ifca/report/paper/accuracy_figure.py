@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ifca.methods.global_model import GLOBAL
 from ifca.report.paper.paper_style import WIDTH, Line, Row, ink, mark, stroke, symbols
 from ifca.report.paper.paper_tables import NAMES, name_of
 
@@ -85,8 +86,8 @@ def _by_round(axes: Axes, lines: list[Line], curve: str, rule: str) -> None:
     setting = [s for s in count if count[s] == max(count.values())][-1]
     title = symbols(setting)
     shown = [line for line in traced if line["setting"] == setting]
-    if not any(line["algorithm"] == "global" for line in shown):
-        beside = [line for line in traced if line["algorithm"] == "global"]
+    if not any(line["algorithm"] == GLOBAL.name for line in shown):
+        beside = [line for line in traced if line["algorithm"] == GLOBAL.name]
         shown, title = shown + beside, title + (" and global" if beside else "")
     named = set()
     for line in sorted(shown, key=lambda line: list(NAMES).index(line["algorithm"])):

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ifca.methods.global_model import GLOBAL
 from ifca.report.paper.paper_style import DASHES, INKS, WIDTH, Line, Row, readable, symbols
 from ifca.report.paper.paper_tables import name_of
 
@@ -18,7 +19,9 @@ def bytes_figure(_rows: list[Row], lines: list[Line]) -> Figure:
     panels = figure.subplots(1, 2, sharey=True)
     for axes, algorithm in zip(panels, ("ifca", "ifca-plain"), strict=True):
         for place, setting in enumerate(dict.fromkeys(line["setting"] for line in lines)):
-            some = [x for x in lines if x["setting"] == setting and x["algorithm"] in (algorithm, "global")]
+            some = [
+                x for x in lines if x["setting"] == setting and x["algorithm"] in (algorithm, GLOBAL.name)
+            ]
             if some:
                 sent, accuracy = at_common_bytes([line["curve"] for line in some])
                 mean, std = accuracy.mean(0), accuracy.std(0)

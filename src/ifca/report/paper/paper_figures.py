@@ -11,6 +11,7 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ifca.core.recipe import Recipe
 from ifca.report.paper.accuracy_figure import accuracy_figure
 from ifca.report.paper.bytes_figure import bytes_figure
 from ifca.report.paper.paper_style import INKS, PAGE, WIDTH, Line, Row, stroke, symbols
@@ -42,7 +43,7 @@ def identity_figure(_rows: list[Row], lines: list[Line]) -> Figure:
     for axes, setting in zip(panels, settings, strict=False):
         named = set()
         for line in sorted(
-            (x for x in lines if x["setting"] == setting), key=lambda x: x["algorithm"] != "ifca"
+            (x for x in lines if x["setting"] == setting), key=lambda x: x["algorithm"] != Recipe.algorithm
         ):
             algorithm = line["algorithm"]
             right = [100 * share for share in line["cluster_accuracy_by_round"]]

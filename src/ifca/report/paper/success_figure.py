@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
+from ifca.core.recipe import Recipe
 from ifca.report.paper.paper_style import DASHES, INKS, MARKS, WIDTH, Line, Row, symbols
 
 AXES = {"R": "separation $R$", "m": "number of clients $m$"}
@@ -32,7 +33,7 @@ def success_figure(rows: list[Row], _lines: list[Line]) -> Figure:
         for curve in dict.fromkeys(row["setting"].split(" ")[0] for row in mine):
             some = [row for row in mine if row["setting"].split(" ")[0] == curve]
             shift = APART * measured[-1] * (place - (curves - 1) / 2)
-            drawn.append(_curve(axes, some, place, shift, algorithm == "ifca"))
+            drawn.append(_curve(axes, some, place, shift, algorithm == Recipe.algorithm))
             drawn[-1].set_label(symbols(curve))
             place += 1
         title, where = LEGENDS[algorithm]
