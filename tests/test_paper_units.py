@@ -320,5 +320,6 @@ def test_statistics_by_hand() -> None:
     half = 12.7062 * np.sqrt(1 / 6 / 1 / 2)  # Student's t with one degree of freedom
     assert (found.slope, found.low, found.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-3)
     assert power_law([1, 2, 4], [3.0, 12.0, 48.0]).slope == pytest.approx(2.0)
+    assert line_through([1, 2, 3], [4.0, 4.0, 4.0]) == (0.0, 0.0, 0.0, 4.0)  # all y equal: exact
     with pytest.raises(ValueError, match="three points"):
         line_through([1, 1, 1], [1.0, 2.0, 3.0])
