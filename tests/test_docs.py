@@ -72,6 +72,23 @@ def test_figures_have_text_alternatives() -> None:
             assert (page.parent / file).is_file()
 
 
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+NAMED = re.compile(r"((?:`[\w.]+`(?:, and |, | and | or )?)+) in `([\w/]+\.py)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_and_functions_that_pages_name_are_there(page: Path) -> None:
+    """`room/file.py` is a file of the package or of the checkout; `name` in it is defined there."""
+    text = page.read_text()
+    for name in re.findall(r"[`(]((?:\.\./)?(?:[\w-]+/)+[\w-]+\.(?:py|toml|jsonl))[`)]", text):
+        folders = (page.parent, ROOT, ROOT / "src" / "ifca")
+        assert any((folder / name).is_file() for folder in folders), name
+    for names, file in NAMED.findall(text):
+        code = (ROOT / "src" / "ifca" / file).read_text()
+        for name in re.findall(r"`(?:\w+\.)*(\w+)`", names):
+            assert re.search(rf"\b(def|class) {name}\b|^\s*{name}\b.* [:=]", code, re.MULTILINE), (name, file)
+
+
 def test_the_search_index_knows_the_words_of_users(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     text = " ".join(entry["text"] for entry in index["docs"])
