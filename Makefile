@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT ?=
 
-.PHONY: run test test-slow format docs clean
+.PHONY: run test format docs clean
 
 run: .venv/.run
 	$(BIN)/ifca run $(if $(OUT),--out $(OUT))
@@ -12,10 +12,7 @@ test: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
-
-test-slow: .venv/.dev
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 format: .venv/.dev
 	$(BIN)/ruff format .

@@ -7,11 +7,11 @@ Small work on purpose (20 samples of 50 numbers, a linear model): what is measur
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from pathlib import Path
 
+from ifca.data.jsonl import read_jsonl
 from ifca.federation.simulation import simulate
 from ifca.runs.config import read_config
 from ifca.runs.run import run
@@ -37,7 +37,7 @@ def rate(m: int, engine: str) -> float:
             simulate(read_config(None, settings), out)
         else:
             run(read_config(None, [*settings, f"engine={engine}"]), out)
-        rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+        rounds = read_jsonl(out / "rounds.jsonl")
     return 1 / max(1e-4, min(record["seconds"] for record in rounds[1:-1]))
 
 

@@ -9,13 +9,13 @@ training whose line is there is not repeated.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.paper import jobs
 from ifca.paper.choice import chosen_seeds
 from ifca.paper.execute import commit_of, device_name, versions
@@ -34,8 +34,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0:2")
     given = parser.parse_args()
     names = ("algorithm", "precision", "seed")
-    lines = map(json.loads, given.out.read_text().splitlines()) if given.out.exists() else ()
-    done = {tuple(line[name] for name in names) for line in lines}
+    done = {tuple(line[name] for name in names) for line in read_jsonl(given.out)}
     for seed in chosen_seeds(given.seeds) or ():
         for algorithm in given.algorithms.split(","):
             unit = dict(zip(names, (algorithm, given.precision, seed), strict=True))
@@ -50,8 +49,7 @@ def main() -> None:
                 "versions": versions(),
                 "commit": commit_of(Path("src/ifca")),
             }
-            with given.out.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            append_jsonl(given.out, line)
             print(unit, line["test_accuracy"], line["seconds"], flush=True)
 
 

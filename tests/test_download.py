@@ -1,9 +1,10 @@
-"""Downloads from a server of our own: resumed, cut off, altered; and the last resort without a network."""
+"""Downloads from a server of our own: resumed, cut off, altered; and what is said without a network."""
 
 from __future__ import annotations
 
 import hashlib
 import http.server
+import runpy
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,14 +16,13 @@ import numpy as np
 import pytest
 
 from ifca.core.errors import InvalidInput
-from ifca.data.public import packages
 from ifca.data.public.download import Remote, Unreachable, download
 from ifca.data.public.fetch import Source, checked, get
-from ifca.data.public.packages import Contents
 from ifca.data.public.places import find
 from ifca.data.public.public_sets import QMNIST, source_of
 from tests.files import idx, real
 
+ROOT = Path(__file__).parent.parent
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()
 
@@ -149,13 +149,13 @@ def test_a_disk_that_cannot_be_written_is_no_matter_of_mirrors(server: str, tmp_
 
 
 def test_altered_files_are_never_put_in_place(server: str, tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match=r"file\.bin: no mirror gave it .*altered.*; try again"):
+    with pytest.raises(Unreachable, match=r"file\.bin: no mirror gave it .*altered"):
         fetch(tmp_path, f"{server}/altered")
     assert list(tmp_path.iterdir()) == []
     fetch(tmp_path, f"{server}/altered", f"{server}/good")
 
 
-def source(*urls: str, package: bytes | None = None) -> Source:
+def source(*urls: str) -> Source:
     """A data set of one file."""
 
     def where(folder: Path | str | None) -> Path | None:
@@ -168,22 +168,7 @@ def source(*urls: str, package: bytes | None = None) -> Source:
             raise InvalidInput("file.bin is not there")
         return f"{len(checked('file.bin', file.read_bytes(), MD5))} bytes"
 
-    def write(place: Path, name: str, content: bytes) -> None:
-        (place / name).write_bytes(checked(name, content, MD5))
-
-    def contents() -> Contents:
-        assert package is not None
-        yield "file.bin", package
-
-    return Source(
-        "small",
-        "a small file",
-        where,
-        check,
-        (Remote("file.bin", MD5, urls),),
-        packages=() if package is None else (contents,),
-        write=write,
-    )
+    return Source("small", "a small file", where, check, (Remote("file.bin", MD5, urls),))
 
 
 def test_get_leaves_alone_what_is_whole_and_mends_what_is_not(server: str, tmp_path: Path) -> None:
@@ -195,14 +180,19 @@ def test_get_leaves_alone_what_is_whole_and_mends_what_is_not(server: str, tmp_p
     assert get(good, tmp_path, Notes()) == "1000000 bytes"
 
 
-def test_packages_are_the_last_resort(server: str, tmp_path: Path) -> None:
-    notes = Notes()
-    assert get(source(f"{server}/none", package=CONTENT), tmp_path, notes) == "1000000 bytes"
-    assert notes.lines[0].startswith("no mirror can be reached")
-    with pytest.raises(InvalidInput, match=r"no mirror gave it .*nor did a package bring it .*altered"):
-        get(source(f"{server}/none", package=CONTENT[::-1]), tmp_path / "other", notes)
-    with pytest.raises(Unreachable, match=r"no mirror gave it .*404"):
-        get(source(f"{server}/none"), tmp_path / "third", notes)
+def test_without_a_network_the_files_and_their_place_are_named(server: str, tmp_path: Path) -> None:
+    nowhere = source(f"{server}/none")
+    with pytest.raises(Unreachable, match=r"no mirror gave it .*404.*; try again") as reason:
+        get(nowhere, tmp_path, Notes())
+    assert str(reason.value).endswith(
+        f"or put file.bin into {tmp_path / 'small'} yourself: 'ifca data get small' takes what is there"
+    )
+    (tmp_path / "small" / "file.bin").write_bytes(CONTENT)
+    assert get(nowhere, tmp_path, Notes()) == "1000000 bytes"
+    mirrors = source_of("mnist").remotes
+    far = replace(source_of("mnist"), remotes=tuple(replace(r, urls=(f"{server}/none",)) for r in mirrors))
+    with pytest.raises(Unreachable, match=r"put train-images-idx3-ubyte\.gz, .*, t10k-labels-idx1-ubyte\.gz"):
+        get(far, tmp_path, Notes())
 
 
 def test_what_must_be_made_by_hand_is_explained(tmp_path: Path) -> None:
@@ -221,10 +211,11 @@ def test_what_must_be_made_by_hand_is_explained(tmp_path: Path) -> None:
     ],
 )
 def test_packages_that_do_not_come(code: str, complaint: str) -> None:
+    package = runpy.run_path(str(ROOT / "tools" / "data_packages.py"))["_package"]
     with pytest.raises(InvalidInput, match=complaint):
-        packages._package([sys.executable, "-c", code, "it"], "*.whl", MD5)
+        package([sys.executable, "-c", code, "it"], "*.whl", MD5)
     with pytest.raises(InvalidInput, match="nowhere is not installed"):
-        packages._package(["nowhere", "it"], "*.whl", MD5)
+        package(["nowhere", "it"], "*.whl", MD5)
 
 
 @real("mnist-writers", "mnist_writer_ids.npz")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, read_config
 from ifca.runs.run import run
 from ifca.training.checkpoint import load_tensors
@@ -133,6 +134,19 @@ def test_a_late_reply_is_thrown_away_and_its_client_asked_again(tmp_path: Path) 
     grid.twist = hangs_over_two_rounds
     summary = serve(grid, config, tmp_path / "run", poll=0.01)
     assert summary["faults"] == {"busy": 1, "late": 1, "no-reply": 1}
+
+
+def test_half_a_line_in_the_log_of_faults_is_no_fault(tmp_path: Path) -> None:
+    """A server that was killed while it wrote the log goes on, and its next fault is a line of its own."""
+    config, out = read_config(None, SMALL), tmp_path / "run"
+    grid = Federation(config, lambda m, r: KINDS["raises"][1](m, r) if at(m) == (1, 3) else r)
+    serve(grid, config, out, poll=0.01)
+    for name in ("summary.json", "rounds.jsonl", "checkpoint.safetensors"):
+        (out / name).unlink()
+    with (out / "faults.jsonl").open("a") as log:
+        log.write('{"round": 2, "cli')
+    assert serve(grid, config, out, poll=0.01)["faults"] == {"raised": 2}
+    assert [fault["kind"] for fault in read_jsonl(out / "faults.jsonl")] == ["raised", "raised"]
 
 
 def test_a_client_that_hangs_is_waited_for_once(tmp_path: Path) -> None:

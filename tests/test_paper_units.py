@@ -19,6 +19,7 @@ from ifca.data.public.rotated import Images, rotated
 from ifca.models import mlp
 from ifca.paper import cluster_accuracy as identities
 from ifca.paper import (
+    collapses,
     communication,
     initialisation,
     jobs,
@@ -279,6 +280,43 @@ def test_units_of_initialisation_and_communication() -> None:
     assert communication.bytes_to(0.9, curve) is None
 
 
+def test_units_of_collapse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotated Digits and the synthetic point, as the quick version has them but for fewer rounds."""
+    small, few = jobs.digits(0, rounds=12), panels.panels(quick=True)["synthetic-b"]
+    setting = replace(collapses.SETTINGS[collapses.DIGITS], job=lambda _seed: small)
+    monkeypatch.setitem(collapses.SETTINGS, collapses.DIGITS, setting)
+    lines = [done("collapse", collapses.DIGITS, algorithm) for algorithm in collapses.PAIR]
+    for line in lines:
+        assert line["success"] == line["all_right"]
+        assert {"bytes", "turns", "versions", "test_accuracy_train_rule"} <= line.keys()
+    monkeypatch.setattr(collapses, "panels", lambda _quick: {"synthetic-b": replace(few, rounds=60)})
+    found = done("collapse", collapses.SYNTHETIC, "ifca")
+    point = next(point for point in few.points if point.name == collapses.POINT)
+    assert found["success"] == (found["distance"] <= point.threshold)
+    _, ours = collapses.compared(lines)
+    assert ours["bytes_ratio"] == pytest.approx(lines[1]["bytes"] / lines[0]["bytes"])
+    assert ours["turns_ratio"] >= 1
+
+
+def test_collapses_that_are_judged_against_the_global_model() -> None:
+    def line(setting: str, algorithm: str, accuracy: float, live: int = 2, seed: int = 0) -> Line:
+        both = dict.fromkeys(("test_accuracy", "test_accuracy_train_rule"), accuracy)
+        costs = {"bytes": 1, "turns": 1, "live_clusters": live}
+        return {"setting": setting, "algorithm": algorithm, "seed": seed, **both, **costs}
+
+    def verdicts(*lines: Line) -> list[bool | None]:
+        return [found.get("success") for found in collapses.compared(list(lines))]
+
+    whole = line("femnist", "global", 0.86)
+    assert verdicts(whole, line("femnist", "ifca", 0.87)) == [None, True]
+    assert verdicts(whole, line("femnist", "ifca", 0.86)) == [None, False]
+    assert verdicts(whole, line("femnist", "ifca", 0.87, live=1)) == [None, False]
+    assert verdicts(whole, line("femnist", "ifca", 0.87, seed=1)) == [None, None]  # of another seed
+    whole = line("mnist not rotated", "global", 0.9)
+    assert verdicts(line("mnist not rotated", "ifca", 0.898, live=1), whole) == [True, None]
+    assert verdicts(line("mnist not rotated", "ifca-plain", 0.896), whole) == [False, None]
+
+
 def test_savings_save_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     small = jobs.digits(0, rounds=8)
     monkeypatch.setattr(jobs, "digits", lambda _seed, rounds: small)
@@ -320,5 +358,6 @@ def test_statistics_by_hand() -> None:
     half = 12.7062 * np.sqrt(1 / 6 / 1 / 2)  # Student's t with one degree of freedom
     assert (found.slope, found.low, found.high) == pytest.approx((0.5, 0.5 - half, 0.5 + half), abs=1e-3)
     assert power_law([1, 2, 4], [3.0, 12.0, 48.0]).slope == pytest.approx(2.0)
+    assert line_through([1, 2, 3], [4.0, 4.0, 4.0]) == (0.0, 0.0, 0.0, 4.0)  # all y equal: exact
     with pytest.raises(ValueError, match="three points"):
         line_through([1, 1, 1], [1.0, 2.0, 3.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import json
 import re
@@ -9,6 +10,7 @@ import shutil
 import sys
 import time
 from html.parser import HTMLParser
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
@@ -23,7 +26,10 @@ from ifca.cli.main import app, main
 from ifca.report.live_run import LiveRun
 from ifca.report.page import page, write_page
 from ifca.report.page.history import history
-from ifca.report.read_run import read_run
+from ifca.report.page.images import identity_picture
+from ifca.report.palette import colour
+from ifca.report.read_run import RunFolder, read_run
+from ifca.report.run_figures import identities_figure
 from ifca.runs.config import config_dict, read_config, write_config
 from ifca.runs.run import run
 from tests.browser import browsing, needs_browser
@@ -191,6 +197,22 @@ def check_form(found: Page) -> None:
 def test_the_numbers_of_restarts_count_all_of_them(tmp_path: Path) -> None:
     found = made(tmp_path / "run", "algorithm=ifca-plain", "restarts=2", "rounds=3", "baselines=[]")
     assert "over 2 restarts (drawn is the one that was kept)" in found.text
+
+
+def test_a_cluster_has_one_colour_in_figures_and_on_the_page(tmp_path: Path) -> None:
+    """Clusters 6 and 7, too, of which every client of the drawn run has chosen one."""
+    m, k = 16, 9
+    chosen = [i % k for i in range(m)]
+    rounds = [{"identity": chosen, "clients": None}]
+    clients = [{"train_samples": "1", "true_cluster": "", "cluster": str(j)} for j in chosen]
+    figure = identities_figure(RunFolder(tmp_path, {"clients": m, "k": k}, rounds, clients, {}))
+    drawn = [str(line.get_color()) for line in figure.axes[0].get_lines()]
+    picture = identity_picture(np.arange(k, dtype=np.int16)[None]).split(",")[1]
+    with Image.open(BytesIO(base64.b64decode(picture))) as image:
+        pixels = [image.convert("RGB").getpixel((x, 0)) for x in range(k)]
+    assert drawn == [colour(j) for j in range(k)]
+    assert pixels == [tuple(int(one[i : i + 2], 16) for i in (1, 3, 5)) for one in drawn]
+    assert len(set(drawn)) == 8  # then they repeat
 
 
 def test_names_from_files_are_text(whole: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ifca.cli import main as cli
 from ifca.core.errors import InvalidInput
 from ifca.data.files import working_in
 from ifca.paper.choice import chosen_names, chosen_seeds
-from ifca.paper.execute import commit_of, execute
+from ifca.paper.execute import PACKAGE, commit_of, execute
 from ifca.paper.experiments import MODULES, experiment
 from ifca.paper.frame import Line
 from ifca.paper.lines import RUNS, append, key, read_lines
@@ -26,7 +26,7 @@ from ifca.paper.panels import panels
 from ifca.paper.reproduce import Choice, reproduce
 from ifca.paper.summary import finished, summary
 from ifca.report.paper.paper_figures import write_figure
-from ifca.report.paper.paper_tables import markdown
+from ifca.report.paper.paper_tables import markdown, table_of
 from ifca.report.paper.results_page import results_page, sections, write_results_page
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ def test_summary_has_a_row_for_each_setting_algorithm_and_metric() -> None:
 
 
 def test_every_experiment_is_whole() -> None:
-    assert len(MODULES) == 12
+    assert len(MODULES) == 13
     for name in MODULES:
         found = experiment(name)
         assert found.name == name
@@ -74,12 +74,25 @@ def test_every_experiment_is_whole() -> None:
         assert len({unit.key for unit in units}) == len(units)
         assert not any("," in unit.setting or "," in unit.algorithm for unit in units)
         assert 0 < len(found.units(quick=True)) < len(units) + 1
+        for scale in (found.full, found.quick):
+            assert all(scale.fewer[setting] <= scale.seeds for setting in scale.fewer)
+            assert scale.fewer.keys() <= scale.algorithms.keys()
         known = {(unit.setting, unit.algorithm) for unit in units}
         assert {(setting, algorithm) for setting, algorithm, _ in found.paper} <= known
         deviations = (ROOT / "docs" / "deviations.md").read_text()
         assert all(
             f"| {number} |" in deviations or f"**{number}." in deviations for number in found.deviations
         )
+
+
+def test_settings_may_have_fewer_seeds() -> None:
+    found = experiment("collapse")
+    seeds: dict[str, set[int]] = {}
+    for unit in found.units():
+        seeds.setdefault(unit.setting, set()).add(unit.seed)
+    assert (len(seeds["rotated-digits"]), len(seeds["femnist"])) == (100, 5)
+    more = found.units(settings=("femnist",), seeds=range(7, 9))  # whoever asks for others gets them
+    assert {unit.seed for unit in more} == {7, 8}
 
 
 def test_choices_of_units() -> None:
@@ -143,10 +156,9 @@ def line_of(seed: int) -> Line:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"nonsense\n", "line 1 is not JSON"),
-        (b"123\n", "line 1 is no finished unit .its setting is missing or wrong"),
+        (b"nonsense\n", "line 1 is no JSON object .+; remove it"),
+        (b"{}\n", "line 1 is no finished unit .its setting is missing or wrong"),
         (b'{"setting": "a", "algorithm": "b", "seed": 0, "seconds": 1}\n', "its versions is missing"),
-        (b"\xff\xfe\n", "not text"),
     ],
 )
 def test_lines_that_are_none(text: bytes, reason: str, tmp_path: Path) -> None:
@@ -185,6 +197,17 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
     (package / "code.py").write_text("2\n")
     assert commit_of(package) == f"{clean}-dirty"
     assert commit_of(installed) is None
+
+
+def test_a_line_has_the_commit_and_the_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IFCA_COMMIT", raising=False)
+    unit, *_ = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
+    execute([unit], tmp_path)
+    (line,) = read_lines(tmp_path, quick=True)
+    assert {"ifca", "python", "torch", "numpy"} == line["versions"].keys()
+    head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
+    if PACKAGE == ROOT / "src" / "ifca" and head.returncode == 0:
+        assert line["commit"].removesuffix("-dirty") == head.stdout[:12]
 
 
 def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -340,6 +363,8 @@ def test_figures_of_rows(tmp_path: Path) -> None:
     for line in trial:
         line |= {"distance": {"n=50 m=10": 0.05}, "threshold": {"n=50 m=10": 0.06}}
     assert write_figure(tmp_path, summary(experiment("synthetic-c"), trial, quick=False), trial)
+    pair = lines_of("collapse", success=True, bytes=100, turns=10)
+    assert write_figure(tmp_path, summary(experiment("collapse"), pair, quick=False), pair)
     assert write_figure(tmp_path, summary(experiment("femnist"), [], quick=False), []) == []
 
 
@@ -367,6 +392,19 @@ def test_a_page_is_not_written_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="nothing is run there yet"):
         reproduce("femnist", tmp_path / "nowhere", Choice(run=False))
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_units_of_an_older_code_are_said_to_be_so() -> None:
+    """Lines that were written without a commit are reported with the others, and counted."""
+    lines = lines_of("rotated-mnist", test_accuracy=0.9)
+    found = summary(experiment("rotated-mnist"), lines, quick=False)
+    assert (found["older"], found["commit"]) == (0, "abc")
+    assert "older code" not in table_of(found)
+    del lines[0]["commit"]
+    lines[0]["versions"] = {}
+    found = summary(experiment("rotated-mnist"), lines, quick=False)
+    assert (found["older"], found["commit"], found["versions"]) == (1, "abc", {"torch": "2"})
+    assert table_of(found).endswith("older code, whose commit and versions are not known: 1.\n")
 
 
 def test_settings_that_were_spread_stand_together() -> None:

@@ -188,6 +188,12 @@ class TestRefusals:
         with pytest.raises(InvalidInput, match="has 0 rounds but the checkpoint has 12"):
             resume(half)
 
+    def test_a_log_with_a_damaged_line(self, half: Path) -> None:
+        lines = (half / "rounds.jsonl").read_text().splitlines(keepends=True)
+        (half / "rounds.jsonl").write_text("".join([*lines[:4], "{nonsense}\n", *lines[5:]]))
+        with pytest.raises(InvalidInput, match=r"rounds\.jsonl: line 5 is no JSON object"):
+            resume(half)
+
     def test_a_folder_in_use_is_not_touched(self, half: Path) -> None:
         before = sorted(file.name for file in half.iterdir())
         with pytest.raises(InvalidInput, match="already holds something"):

@@ -14,10 +14,11 @@ import torch
 from ifca import IFCA, Client, Federation, rotated_digits
 from ifca.core.recipe import Recipe
 from ifca.models import linear
+from ifca.report.palette import colour
 from ifca.training import Job, fit
 
 OUT = Path(__file__).parent.parent / "docs" / "images"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+COLOURS = [colour(j) for j in (0, 5, 2, 3)]
 plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
+from ifca.data.jsonl import parse_jsonl, read_jsonl
 from ifca.federation.serverapp import FAULTS
 from ifca.runs.config import Config, config_dict
 from ifca.runs.results import finished_summary
@@ -56,7 +56,7 @@ class Follower:
             new = file.read()
         whole = new[: new.rfind(b"\n") + 1]
         self._read[log] = self._read.get(log, 0) + len(whole)
-        return [json.loads(line) for line in whole.splitlines()]
+        return parse_jsonl(log, whole, self._read[log] - len(whole))
 
     def _logs(self) -> list[Path]:
         return (
@@ -68,7 +68,7 @@ class Follower:
             owner = log.parent if (log.parent / CONFIG).exists() else log.parent.parent.parent
             config = open_directory(owner) if (owner / CONFIG).exists() else self.config
             self._stage = log
-            before = [json.loads(line) for line in log.read_text().splitlines()[: record["round"]]]
+            before = read_jsonl(log)[: record["round"]]
             self.callback.started(Training(config.algorithm, config.rounds, before, config_dict(config)))
         self.callback.round_ended(record)
         self.heard()

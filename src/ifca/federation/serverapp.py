@@ -15,6 +15,7 @@ from ifca.core.callbacks import Callback, Silent
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
+from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Member, Roster, Session, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.engines.flower.roster import introduce
@@ -24,7 +25,7 @@ from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
 from ifca.runs.results import SUMMARY
 from ifca.runs.run import go_on
-from ifca.runs.run_folder import CONFIG, append_line, new_directory
+from ifca.runs.run_folder import CONFIG, new_directory
 from ifca.training import Job
 from ifca.training.preflight import check
 
@@ -115,7 +116,7 @@ def serve(
     _refuse_what_needs_the_data(config)
     config, terms = replace(with_absolute_paths(config), engine="flower"), config.federation
     faults = FaultLog(partial(_log, out))
-    faults.counts.update(json.loads(line)["kind"] for line in _lines(out / FAULTS))
+    faults.counts.update(fault["kind"] for fault in read_jsonl(out / FAULTS))
     agreed = Terms(terms.min_clients, terms.attempts, half=terms.half_precision)
     session = Session(Exchange(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
     session.exchange.late = lambda node: faults.add(
@@ -177,10 +178,6 @@ def _name(session: Session, node: int) -> str:
     return next((member.id for member in session.roster.members if member.node == node), "?")
 
 
-def _lines(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
-
-
 def _log(out: Path, fault: Fault) -> None:
     if out.is_dir():
-        append_line(out / FAULTS, json.dumps(fault))
+        append_jsonl(out / FAULTS, fault)

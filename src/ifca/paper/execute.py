@@ -16,6 +16,7 @@ from threading import Thread
 import numpy as np
 import torch
 
+import ifca
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.data.files import working_in
 from ifca.paper.experiments import experiment
@@ -23,6 +24,7 @@ from ifca.paper.frame import Line, Unit
 from ifca.paper.lines import append, key, prepared, read_lines
 from ifca.training.job import choose_device
 
+PACKAGE = Path(ifca.__file__).parent
 OnLine = Callable[[Line, int, int], None]
 """Told each line, how many units are done, and of how many."""
 
@@ -40,7 +42,7 @@ def execute(
     with working_in(folder):
         done = {key(line) for line in read_lines(folder, units[0].quick)}
         todo = [unit for unit in units if unit.key not in done]
-        commit = commit_of(Path(__file__).parents[2])
+        commit = commit_of(PACKAGE)
         for count, line in enumerate(_lines(todo, device, workers), 1):
             line["commit"] = commit
             append(folder, line)
@@ -104,10 +106,8 @@ def device_name(device: torch.device) -> str:
 
 def versions() -> dict[str, str]:
     """Of what decides the numbers."""
-    from ifca import __version__
-
     return {
-        "ifca": __version__,
+        "ifca": ifca.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

@@ -17,6 +17,7 @@ MODULES = {
     "theory-convex": "theory_convex",
     "initialisation": "initialisation",
     "communication": "communication",
+    "collapse": "collapses",
 }
 """Name -> module of this package, which holds it as EXPERIMENTS[name]; imported when it is asked for."""
 

@@ -36,6 +36,7 @@ class Scale:
 
     algorithms: Mapping[str, tuple[str, ...]]
     seeds: int
+    fewer: Mapping[str, int] = field(default_factory=dict)  # seeds of the settings that have fewer
 
 
 Paper = Mapping[tuple[str, str, str], tuple[float, float | None]]
@@ -58,6 +59,7 @@ class Experiment:
     deviations: tuple[str, ...] = ()
     data: Callable[[str], tuple[str, ...]] = lambda _setting: ()  # data sets that a setting needs
     spread: Callable[[Line], list[Line]] = lambda line: [line]  # a line of several settings as several
+    compared: Callable[[list[Line]], list[Line]] = lambda lines: lines  # with what takes several lines
     derived: Callable[[list[Line]], list[Line]] = lambda _lines: []  # rows that are no mean over seeds
 
     def scale(self, quick: bool) -> Scale:
@@ -82,7 +84,9 @@ class Experiment:
             for seed in (range(scale.seeds) if seeds is None else seeds)
             for setting, some in scale.algorithms.items()
             for algorithm in some
-            if (not settings or setting in settings) and (not algorithms or algorithm in algorithms)
+            if (seeds is not None or seed < scale.fewer.get(setting, scale.seeds))
+            and (not settings or setting in settings)
+            and (not algorithms or algorithm in algorithms)
         ]
         if not found:
             raise InvalidInput(f"{self.name}: {', '.join(algorithms)} is not run in {', '.join(settings)}")

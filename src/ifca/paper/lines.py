@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
 from ifca.core.errors import InvalidInput
+from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.paper.frame import Line
 
 RUNS = "runs.jsonl"
@@ -23,16 +21,13 @@ NEEDED: dict[str, type | tuple[type, ...]] = {
 def read_lines(folder: Path, quick: bool = False) -> list[Line]:
     """The finished units of a folder; a last line that a kill has torn is not one."""
     file = folder / RUNS
-    if not file.is_file():
-        return []
-    try:
-        *whole, last = file.read_text("utf-8").split("\n")
-    except UnicodeDecodeError as reason:
-        raise InvalidInput(f"{file}: not text ({reason})") from None
-    texts = whole if _torn(last) else [*whole, last]
     first: dict[tuple[str, str, int], int] = {}
-    lines = [_parsed(file, number, text) for number, text in enumerate(texts, 1)]
+    lines = read_jsonl(file, advice="remove it")
     for number, line in enumerate(lines, 1):
+        wrong = [name for name, kind in NEEDED.items() if not isinstance(line.get(name), kind)]
+        if wrong:
+            what = f"is no finished unit (its {wrong[0]} is missing or wrong)"
+            raise InvalidInput(f"{file}: line {number} {what}; remove it")
         if bool(line.get("quick")) != quick:
             kind = "a quick" if line.get("quick") else "a full"
             raise InvalidInput(f"{file}: line {number} is of {kind} run; choose another --out")
@@ -45,17 +40,7 @@ def read_lines(folder: Path, quick: bool = False) -> list[Line]:
 
 def append(folder: Path, line: Line) -> None:
     """Add a finished unit, after the last whole one."""
-    text = (json.dumps(line, allow_nan=False) + "\n").encode()
-    with prepared(folder).open("r+b") as file:
-        before = file.read()
-        last = before[before.rfind(b"\n") + 1 :]
-        if _torn(last.decode(errors="replace")):
-            file.truncate(file.seek(len(before) - len(last)))
-        elif last:
-            text = b"\n" + text
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    append_jsonl(prepared(folder), line)
 
 
 def prepared(folder: Path) -> Path:
@@ -68,26 +53,3 @@ def prepared(folder: Path) -> Path:
 def key(line: Line) -> tuple[str, str, int]:
     """Which unit it is."""
     return line["setting"], line["algorithm"], line["seed"]
-
-
-def _torn(text: str) -> bool:
-    """Whether a text without a line's end is no whole line (which it may be: editors take the end away)."""
-    try:
-        json.loads(text)
-    except json.JSONDecodeError:
-        return True
-    return False
-
-
-def _parsed(file: Path, number: int, text: str) -> Line:
-    try:
-        line: Any = json.loads(text)
-    except json.JSONDecodeError as reason:
-        raise InvalidInput(f"{file}: line {number} is not JSON ({reason}); remove it") from None
-    found: Line = line if isinstance(line, dict) else {}
-    wrong = [name for name, kind in NEEDED.items() if not isinstance(found.get(name), kind)]
-    if wrong:
-        raise InvalidInput(
-            f"{file}: line {number} is no finished unit (its {wrong[0]} is missing or wrong); remove it"
-        )
-    return found

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-
-Z95 = 1.959963984540054  # of the normal distribution, for 95%
 
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
@@ -18,12 +15,12 @@ def mean_std(values: Sequence[float]) -> tuple[float, float]:
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson's 95% interval of a probability."""
+    from scipy.stats import binomtest  # late: a unit on a GPU machine needs no statistics
+
     if trials == 0:
         return 0.0, 1.0
-    share, z2 = successes / trials, Z95**2
-    middle = (share + z2 / (2 * trials)) / (1 + z2 / trials)
-    half = Z95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    found = binomtest(successes, trials).proportion_ci(0.95, method="wilson")
+    return float(found.low), float(found.high)
 
 
 class Slope(NamedTuple):
@@ -37,17 +34,15 @@ class Slope(NamedTuple):
 
 def line_through(x: Sequence[float], y: Sequence[float]) -> Slope:
     """Least squares, with Student's interval of the slope."""
+    from scipy.stats import linregress
     from scipy.stats import t as student
 
     if len(x) < 3 or len(set(x)) < 2:
         raise ValueError("a slope with an interval needs three points at two places")
-    found = np.polynomial.polynomial.Polynomial.fit(x, y, 1).convert().coef
-    intercept, slope = float(found[0]), float(found[1])
-    centred = np.asarray(x) - np.mean(x)
-    left = np.asarray(y) - intercept - slope * np.asarray(x)
-    error = math.sqrt(float((left**2).sum()) / (len(x) - 2) / float((centred**2).sum()))
+    found = linregress(x, y)
+    slope, error = float(found.slope), float(np.nan_to_num(found.stderr))  # NaN where all y are equal
     half = float(student.ppf(0.975, len(x) - 2)) * error
-    return Slope(slope, slope - half, slope + half, intercept)
+    return Slope(slope, slope - half, slope + half, float(found.intercept))
 
 
 def power_law(x: Sequence[float], y: Sequence[float]) -> Slope:

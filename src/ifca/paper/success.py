@@ -20,7 +20,7 @@ from ifca.engines.sweep import sweep
 from ifca.models import linear
 from ifca.paper.frame import Experiment, Line, Scale, Unit
 from ifca.paper.panels import Panel, Point, panels
-from ifca.training import Job, fit
+from ifca.training import Fitted, Job, fit
 
 TRIAL = "all points of a trial"
 FIRST = 2  # initialisations that are tried before the others
@@ -75,7 +75,13 @@ def _distances(
 
 
 def by_default(panel: Panel, point: Point, seed: int, device: torch.device) -> Line:
-    """One training of the default algorithm: one initialisation, one step."""
+    """One training of the default algorithm."""
+    job, star = one_start(panel, point, seed, device)
+    return verdict(distance_to(star, fit(job)), point)
+
+
+def one_start(panel: Panel, point: Point, seed: int, device: torch.device) -> tuple[Job, Tensor]:
+    """The job of one initialisation and one step at a point, and theta*."""
     data, star = mixture_of_regressions(
         clients=point.m,
         samples=point.n,
@@ -87,8 +93,17 @@ def by_default(panel: Panel, point: Point, seed: int, device: torch.device) -> L
     )
     recipe = Recipe(k=panel.k, rounds=panel.rounds, option="gradient", step_size=panel.step, seed=seed)
     recipe = replace(recipe, initial="bernoulli", evaluate_every=0)
-    fitted = fit(Job(data, recipe, lambda: linear(panel.dimension), device=device))
-    found = _distance(fitted.state.theta["fc1.weight"][:, 0], star.to(device))
+    return Job(data, recipe, lambda: linear(panel.dimension), device=device), star
+
+
+def distance_to(star: Tensor, fitted: Fitted) -> float:
+    """Of the trained models to theta*."""
+    theta = fitted.state.theta["fc1.weight"][:, 0]
+    return _distance(theta, star.to(theta.device))
+
+
+def verdict(found: float, point: Point) -> Line:
+    """A distance, and whether it is a success."""
     return {"distance": _finite(found), "success": found <= point.threshold}
 
 

@@ -46,7 +46,7 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
         "experiment": experiment.name,
         "title": experiment.title,
         "quick": quick,
-        "rows": [*rows(experiment, lines, quick), *experiment.derived(lines)],
+        "rows": [*rows(experiment, experiment.compared(lines), quick), *experiment.derived(lines)],
         "units": len(lines),
         "missing": sum(unit.key not in done for unit in asked),
         "diverged": sum("diverged" in line for line in lines),
@@ -59,6 +59,7 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
             for name in dict.fromkeys(name for line in lines for name in line["versions"])
         },
         "commit": _all(lines, "commit"),
+        "older": sum("commit" not in line for line in lines),  # units of a code that did not write it down
         "command": f"ifca reproduce {experiment.name}{' --quick' if quick else ''}",
     }
 

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ifca.report.run_figures import COLOURS, write_png
+from ifca.report.palette import COLOURS
+from ifca.report.run_figures import write_png
 from ifca.report.words import title_of
 
 Row = dict[str, Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,9 @@ from safetensors import SafetensorError, safe_open
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data.files import is_worked_in
+from ifca.data.jsonl import parse_jsonl, read_jsonl
 from ifca.methods import facts_of
-from ifca.report.read_run import Record, RunFolder, is_finished, read_log, read_run
+from ifca.report.read_run import Record, RunFolder, is_finished, read_run
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,7 +59,7 @@ class LiveRun:
         config, log = _config(self.path), _log_of(self.path)
         rounds = self._log.read(log)
         summary = so_far(config, rounds, log.parent)
-        faults = read_log(self.path / "faults.jsonl")
+        faults = read_jsonl(self.path / "faults.jsonl")
         planned = int(config.get("rounds", 0))
         return RunFolder(self.path, summary, rounds, [], {}, faults, planned, self._state(), log)
 
@@ -102,8 +102,8 @@ class GrowingLog:
             log.seek(self._at)
             new = log.read()
         whole = new[: new.rfind(b"\n") + 1]
+        self._records = self._records + parse_jsonl(file, whole, self._at)
         self._at += len(whole)
-        self._records = self._records + [json.loads(line) for line in whole.splitlines()]
         return self._records
 
 

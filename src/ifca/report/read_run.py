@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,12 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.core.numbering import renumbered
+from ifca.data.jsonl import read_jsonl
 from ifca.methods import facts_of
+from ifca.runs.clients_table import CLIENTS, read_clients
 
 Record = dict[str, Any]
-FILES = ("summary.json", "rounds.jsonl", "clients.csv")
+FILES = ("summary.json", "rounds.jsonl", CLIENTS)
 
 
 @dataclass(frozen=True)
@@ -62,14 +63,13 @@ def read_run(path: Path) -> RunFolder:
         if not (path / name).is_file():
             raise InvalidInput(f"{path}: has no {name}; is it a finished run? ('ifca resume {path}' goes on)")
     summary = with_facts(_json(path / "summary.json"))
-    rounds = read_log(path / "rounds.jsonl")
+    rounds = read_jsonl(path / "rounds.jsonl")
     if "places" in summary and summary["clusters"] is not None:
         rounds = renumbered(rounds, summary["places"], summary["k"])
-    with (path / "clients.csv").open(newline="") as table:
-        clients = list(csv.DictReader(table))
+    clients = read_clients(path)
     done = [name for name, one in summary.get("baselines", {}).items() if "error" not in one]
     others = {name: read_run(path / "baselines" / name) for name in done}
-    faults = read_log(path / "faults.jsonl")
+    faults = read_jsonl(path / "faults.jsonl")
     return RunFolder(
         path, summary, rounds, clients, others, faults, summary["rounds"], log=path / "rounds.jsonl"
     )
@@ -79,18 +79,6 @@ def with_facts(summary: dict[str, Any]) -> dict[str, Any]:
     """A summary that says of its method what reports need; older ones do not."""
     known = {"method": facts_of(summary["algorithm"]), "models": len(summary.get("clusters") or ())}
     return known | summary
-
-
-def read_log(file: Path) -> list[Record]:
-    """The whole lines of a log; the last one may still be in the making."""
-    content = file.read_bytes() if file.is_file() else b""
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
-    try:
-        return [json.loads(line) for line in lines]
-    except json.JSONDecodeError as reason:
-        raise InvalidInput(
-            f"{file}: has a line that is not JSON ({reason}); the file was altered"
-        ) from reason
 
 
 def _json(file: Path) -> dict[str, Any]:

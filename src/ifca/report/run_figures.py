@@ -12,11 +12,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import title_of
-
-# Okabe and Ito's colours: told apart by readers with any colour vision.
-COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"]
 
 
 def write_figures(run: RunFolder) -> list[Path]:
@@ -38,13 +36,13 @@ def accuracy_figure(run: RunFolder) -> Figure:
     if run.summary["test_accuracy"] is not None:
         metric, label = "test_accuracy", "test accuracy (%), paper's rule"
     scale = 100 if metric == "test_accuracy" else 1
-    for one, colour in zip(runs, COLOURS, strict=False):
+    for place, one in enumerate(runs):
         points = [(r["round"] + 1, scale * r[metric]) for r in one.rounds if r.get(metric) is not None]
         if points:
             x, y = zip(*points, strict=True)
             style, width, front = ("-", 2.5, 3) if one is run else ("--", 1.5, 2)
             name = f"{title_of(one.summary)}: {y[-1]:.4g}"
-            axes.plot(x, y, style, color=colour, linewidth=width, zorder=front, label=name)
+            axes.plot(x, y, style, color=colour(place), linewidth=width, zorder=front, label=name)
     axes.set(xlabel="round", ylabel=label, title="Accuracy per round" if scale == 100 else "Loss per round")
     axes.legend()
     axes.grid(alpha=0.3)
@@ -62,7 +60,7 @@ def identities_figure(run: RunFolder) -> Figure:
     order = np.lexsort((final, [int(c) for c in true])) if all(true) else np.argsort(final, kind="stable")
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.subplots()
-    colours = ["#FFFFFF", *[COLOURS[j % len(COLOURS)] for j in range(k)]]
+    colours = ["#FFFFFF", *[colour(j) for j in range(k)]]
     axes.imshow(
         table[order] + 1,
         aspect="auto",

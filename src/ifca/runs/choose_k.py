@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -17,9 +16,9 @@ from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
 from ifca.methods import method_of
+from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, config_dict, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
-from ifca.runs.results import CLIENTS
 from ifca.runs.run import go_on
 from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
 from ifca.runs.supported_k import Evidence, loss_silhouette, stability, supported
@@ -133,7 +132,7 @@ def _one(config: Config, federation: Federation, out: Path, callback: Callback) 
         summary = go_on(config, federation, folder, callback)
     except Diverged as failure:
         raise Diverged(f"k {config.k}, seed {config.seed}: {failure}") from failure
-    label, losses = _read_clients(folder / CLIENTS)
+    label, losses = _labels_and_losses(folder)
     return {
         **{name: summary[name] for name in ("k", "seed", "train_loss", "live_clusters", "cluster_sizes")},
         "silhouette": loss_silhouette(losses, label),
@@ -142,10 +141,9 @@ def _one(config: Config, federation: Federation, out: Path, callback: Callback) 
     }
 
 
-def _read_clients(file: Path) -> tuple[list[int], list[list[float]]]:
+def _labels_and_losses(folder: Path) -> tuple[list[int], list[list[float]]]:
     """Each training client's cluster, and its losses under all models."""
-    with file.open(newline="") as table:
-        rows = [row for row in csv.DictReader(table) if row["train_samples"] != "0"]
+    rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
     names = [name for name in rows[0] if name.startswith("loss_")]
     losses = [[float(row[name] or "nan") for name in names] for row in rows]  # no loss: no model there
     return [int(row["cluster"]) for row in rows], losses

@@ -1,18 +1,22 @@
-"""clients.csv: a row for each client."""
+"""clients.csv: a row for each client; written here, and read here by all who need it."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+from ifca.core.errors import InvalidInput
 
-from ifca.data import Clients
-from ifca.training import Fitted
+if TYPE_CHECKING:  # who only reads the table needs no torch
+    from torch import Tensor
 
+    from ifca.data import Clients
+    from ifca.training import Fitted
+
+CLIENTS = "clients.csv"
 COLUMNS = (
     *("id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_cluster"),
     *("test_loss", "test_accuracy", "test_accuracy_train_rule", "bytes_down", "bytes_up"),
@@ -47,6 +51,22 @@ def clients_table(fitted: Fitted) -> str:
     return out.getvalue()
 
 
+def read_clients(directory: Path) -> list[dict[str, str]]:
+    """The rows of a run's clients.csv, by column; a client that was only tested has 0 train_samples."""
+    file = directory / CLIENTS
+    if not file.is_file():
+        raise InvalidInput(f"{directory}: has no {CLIENTS}; 'ifca resume {directory}' makes it")
+    try:
+        with file.open(encoding="utf-8", newline="") as table:
+            reader = csv.DictReader(table)
+            rows, heads = list(reader), reader.fieldnames or ()
+    except (UnicodeDecodeError, csv.Error) as reason:
+        raise InvalidInput(f"{file}: cannot be read as a table ({reason}); the file was altered") from None
+    if missing := [name for name in COLUMNS if name not in heads]:
+        raise InvalidInput(f"{file}: has no column {missing[0]}; the file was altered")
+    return rows
+
+
 def _filled(losses: Tensor) -> list[list[Any]]:
     """Losses for a table; nothing where there is no model."""
     return [["" if math.isnan(loss) else loss for loss in row] for row in losses.tolist()]
@@ -62,6 +82,8 @@ Cells = tuple[list[Any], list[Any]]
 
 def _test_columns(fitted: Fitted) -> tuple[dict[int, Cells], dict[int, Cells]]:
     """The test cells of each training client, by its place, and of each client that is only tested."""
+    import torch
+
     test, owner = fitted.test, fitted.job.federation.test_owner.tolist()
     if test is None:
         return {}, {}

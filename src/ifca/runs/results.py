@@ -15,13 +15,13 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
-from ifca.runs.clients_table import clients_table
+from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
 from ifca.runs.run_folder import ROUNDS
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 
-SUMMARY, CLIENTS, MODELS = "summary.json", "clients.csv", "models.safetensors"
+SUMMARY, MODELS = "summary.json", "models.safetensors"
 
 
 def write_results(
@@ -41,7 +41,7 @@ def write_results(
         "scaling": None if federation.scaling is None else federation.scaling.to_json(),
     }
     save_tensors(out / MODELS, fitted.state.theta, header)
-    write_atomically(out / CLIENTS, clients_table(fitted).encode())
+    write_atomically(out / CLIENTS, clients_table(fitted).encode("utf-8"))
     if len(restarts) > 1:
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
         write_atomically(out / ROUNDS, "".join(lines).encode())

@@ -10,6 +10,7 @@ from ifca.core.callbacks import Callback, Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
+from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict, read_config, write_config
 from ifca.training import Fitted, Job, fit
 from ifca.training.checkpoint import load_state, save_state
@@ -110,12 +111,7 @@ def _rounds_until(log: Path, done: int) -> list[Record]:
         raise InvalidInput(f"{log}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off")
     if len(lines) > done or (log.exists() and not log.read_bytes().endswith(b"\n")):
         write_atomically(log, "".join(line + "\n" for line in lines[:done]).encode())
-    try:
-        return [json.loads(line) for line in lines[:done]]
-    except json.JSONDecodeError as reason:
-        raise InvalidInput(
-            f"{log}: line {len(lines)} is not JSON ({reason}); the file was altered"
-        ) from reason
+    return read_jsonl(log)
 
 
 def _deciding(config: Config) -> dict[str, Any]:

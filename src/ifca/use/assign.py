@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
-from ifca.runs.results import CLIENTS
+from ifca.runs.clients_table import CLIENTS, read_clients
 from ifca.use.trained import Trained, open_trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
@@ -44,8 +43,7 @@ def usual_losses(directory: Path) -> dict[int, float]:
     losses: dict[int, list[float]] = {}
     if not (directory / CLIENTS).exists():
         return {}
-    with (directory / CLIENTS).open(newline="") as table:
-        rows = list(csv.DictReader(table))
+    rows = read_clients(directory)
     tested = any(row["test_loss"] for row in rows)
     for row in rows:
         loss, cluster = (

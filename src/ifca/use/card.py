@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from dataclasses import replace
@@ -12,8 +11,9 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, write_config
-from ifca.runs.results import CLIENTS, SUMMARY
+from ifca.runs.results import SUMMARY
 from ifca.use.trained import Trained, open_trained
 
 MOST_NAMES = 30
@@ -74,12 +74,11 @@ def agreement(error: float) -> str:
 
 def _data(directory: Path, summary: dict[str, Any], cluster: int) -> str:
     mine = summary["clusters"][cluster]
-    with (directory / CLIENTS).open(newline="") as table:
-        names = [
-            row["id"]
-            for row in csv.DictReader(table)
-            if row["cluster"] == str(cluster) and row["train_samples"] != "0"
-        ]
+    names = [
+        row["id"]
+        for row in read_clients(directory)
+        if row["cluster"] == str(cluster) and row["train_samples"] != "0"
+    ]
     shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMES])
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     text = f"Trained on {mine['train_samples']:,} samples of {mine['clients']} clients"

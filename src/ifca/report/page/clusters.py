@@ -7,12 +7,13 @@ from itertools import groupby
 import numpy as np
 from markupsafe import Markup
 
-from ifca.report.page.axes import COLOURS, Ticks, chosen, colour, legend, picture, round_ticks
+from ifca.report.page.axes import Ticks, chosen, legend, picture, round_ticks
 from ifca.report.page.charts import POINTS, bars
 from ifca.report.page.flow import flow
 from ifca.report.page.history import History
 from ifca.report.page.images import COLUMNS, ROWS, identity_picture
 from ifca.report.page.parts import Section, figure, paragraph
+from ifca.report.palette import COLOURS, colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ifca.report.page.axes import COLOURS, legend
+from ifca.report.page.axes import legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, folded, numbers, paragraph, table
+from ifca.report.palette import COLOURS
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed, number, size_of, title_of
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from ifca.report.page.axes import SIZE, colour, plot, spread
+from ifca.report.page.axes import SIZE, plot, spread
+from ifca.report.palette import colour
 
 
 def flow(stops: Sequence[tuple[str, Sequence[int]]], k: int, *, label: str) -> Markup:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ifca.report.page.axes import COLOURS
+from ifca.report.palette import COLOURS
 
 ROWS, COLUMNS = 480, 600  # of a picture at most
 

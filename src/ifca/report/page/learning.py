@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from ifca.report.page.axes import COLOURS, colour, legend
+from ifca.report.page.axes import legend
 from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, numbers
+from ifca.report.palette import COLOURS, colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import listed, number, percent, title_of
 

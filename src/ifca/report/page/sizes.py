@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from ifca.report.page.axes import colour, legend
+from ifca.report.page.axes import legend
 from ifca.report.page.charts import areas
 from ifca.report.page.history import History
 from ifca.report.page.parts import Section, figure, table
+from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed, number, percent
 

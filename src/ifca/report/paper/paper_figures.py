@@ -58,9 +58,14 @@ def identity_figure(_rows: list[Row], lines: list[Line]) -> Figure:
     return figure
 
 
-def found_figure(rows: list[Row], _lines: list[Line]) -> Figure:
+def found_figure(
+    rows: list[Row],
+    _lines: list[Line],
+    metric: str = "all_right",
+    label: str = "seeds with every client in its true cluster (%), 95% intervals",
+) -> Figure:
     """Share of seeds with all clusters right, with 95% intervals; a panel for each setting."""
-    mine = [row for row in rows if row["metric"] == "all_right"]
+    mine = [row for row in rows if row["metric"] == metric]
     settings = list(dict.fromkeys(row["setting"] for row in mine))
     bars = [[row for row in mine if row["setting"] == setting] for setting in settings]
     figure = Figure(figsize=(WIDTH, 0.4 + 0.3 * len(settings) + 0.27 * len(mine)), layout="constrained")
@@ -75,7 +80,7 @@ def found_figure(rows: list[Row], _lines: list[Line]) -> Figure:
         axes.invert_yaxis()
         axes.set(title=symbols(setting), xlim=(0, 103))
         axes.grid(axis="y", visible=False)
-    panels[-1].set_xlabel("seeds with every client in its true cluster (%), 95% intervals")
+    panels[-1].set_xlabel(label)
     return figure
 
 
@@ -89,4 +94,7 @@ FIGURES: dict[str, Callable[[list[Row], list[Line]], Figure]] = {
     "theory-convex": theory_figure,
     "initialisation": found_figure,
     "communication": bytes_figure,
+    "collapse": lambda rows, lines: found_figure(
+        rows, lines, "success", "seeds that succeed (%), 95% intervals"
+    ),
 }

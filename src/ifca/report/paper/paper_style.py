@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from ifca.report.run_figures import COLOURS
+from ifca.report.palette import COLOURS
 
 Row = dict[str, Any]
 Line = dict[str, Any]
@@ -31,7 +31,7 @@ PAGE: Any = {  # Any: matplotlib types the names themselves, since 3.11
     "grid.color": "#DDDDDD",
     "grid.linewidth": 0.6,
 }
-INKS = [colour for colour in COLOURS if colour != "#F0E442"]  # yellow on white is hard to print
+INKS = [*COLOURS[:6], "#000000"]  # on white paper black is the best told apart
 MARKS = "oP^v<sX"  # as many as inks; D is kept for the paper's numbers
 DASHES: list[Any] = ["-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 1)), (0, (8, 2))]
 PLACES = {"ifca": 0, "ifca-plain": 5, "global": 2, "local": 3, "local-100": 4, "oneshot": 1}

@@ -21,6 +21,8 @@ HEADS = {
     "identity_error": "wrong identities %",
     "exponent": "exponent",
     "rounds_until_right": "right from round",
+    "bytes_ratio": "bytes, of plain IFCA's",
+    "turns_ratio": "turns, of plain IFCA's",
     "bytes_to_80": "MB to 80%",
     "bytes_to_90": "MB to 90%",
 }
@@ -36,9 +38,11 @@ MEGABYTES = ("bytes_to_80", "bytes_to_90")
 
 
 def table_of(summary: dict[str, Any]) -> str:
-    """The rows of a summary, and how many units are not in them."""
+    """The rows of a summary, how many units are not in them, and how many are of an older code."""
     lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
-    return markdown(summary["rows"]) + (lost if summary["diverged"] else "")
+    old = f"\nUnits of an older code, whose commit and versions are not known: {summary.get('older')}.\n"
+    said = (lost if summary["diverged"] else "") + (old if summary.get("older") else "")
+    return markdown(summary["rows"]) + said
 
 
 def markdown(rows: list[Row]) -> str:

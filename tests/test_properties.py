@@ -1,0 +1,145 @@
+"""What holds for any input, tried on inputs that hypothesis thinks of: sums, participants, configs."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ifca.core.averages import fold, zero_sum
+from ifca.core.random import key_of
+from ifca.core.recipe import Recipe
+from ifca.core.sampling import participants
+from ifca.core.types import ClusterSum, Params
+from ifca.runs.config import Config, FederationConfig, ModelConfig, read_config, write_config
+from ifca.runs.data_config import DigitsData, RotatedMnistData, SyntheticData
+
+few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+"""The same examples every time, seconds in all; a slow machine is no failure."""
+
+
+@st.composite
+def replies(draw: st.DrawFn) -> tuple[Params, torch.Tensor, Params, torch.Tensor, list[int]]:
+    """k models, and of m clients: identity, update, weight, and the part that each is folded in.
+
+    Whole numbers, whose sums in double precision are exact in any order.
+    """
+    k, m = draw(st.integers(1, 4)), draw(st.integers(0, 9))
+    whole = st.integers(-(10**6), 10**6)
+
+    def tensor(*shape: int) -> torch.Tensor:
+        count = int(np.prod(shape))
+        return torch.tensor(draw(st.lists(whole, min_size=count, max_size=count)), dtype=torch.float32)
+
+    theta = {"weight": torch.zeros(k, 2, 2), "bias": torch.zeros(k)}
+    update = {"weight": tensor(m, 2, 2).reshape(m, 2, 2), "bias": tensor(m)}
+    identity = torch.tensor([draw(st.integers(0, k - 1)) for _ in range(m)], dtype=torch.long)
+    weight = torch.tensor([draw(st.integers(0, 1000)) for _ in range(m)], dtype=torch.float32)
+    return theta, identity, update, weight, [draw(st.integers(0, 3)) for _ in range(m)]
+
+
+@few
+@given(replies(), st.randoms(use_true_random=False))
+def test_any_partition_of_the_clients_folds_to_the_same_sum(
+    given_: tuple[Params, torch.Tensor, Params, torch.Tensor, list[int]], random: Any
+) -> None:
+    theta, identity, update, weight, part = given_
+    order = list(range(len(part)))
+    random.shuffle(order)
+
+    def folded(who: list[int]) -> ClusterSum:
+        some = {name: value[who] for name, value in update.items()}
+        return fold(zero_sum(theta), identity[who], some, weight[who])
+
+    whole = folded(list(range(len(part))))
+    parts = reduce(add, [folded([i for i in order if part[i] == p]) for p in range(4)])
+    one_by_one = reduce(add, [folded([i]) for i in order], zero_sum(theta))
+    for found in (parts, one_by_one):
+        assert torch.equal(found.weight, whole.weight)
+        assert all(torch.equal(found.total[name], whole.total[name]) for name in theta)
+    by_hand = [sum(float(weight[i]) for i in order if identity[i] == j) for j in range(len(theta["bias"]))]
+    assert whole.weight.tolist() == by_hand
+
+
+@few
+@given(
+    st.lists(st.text(max_size=8), min_size=1, max_size=40, unique=True),
+    st.floats(0, 1, exclude_min=True),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 10**6),
+    st.randoms(use_true_random=False),
+)
+def test_participants_are_a_share_of_the_clients_whatever_their_order(
+    names: list[str], share: float, seed: int, t: int, random: Any
+) -> None:
+    recipe = Recipe(participation=share, seed=seed)
+
+    def chosen(clients: list[str], recipe: Recipe = recipe) -> list[int]:
+        keys = np.array([key_of(name) for name in clients], np.uint64)
+        found: list[int] = participants(recipe, t, keys).tolist()
+        return found
+
+    places = chosen(names)
+    assert places == sorted(set(places))
+    assert len(places) == max(1, round(share * len(names)))
+    assert 0 <= places[0] <= places[-1] < len(names)
+    others = random.sample(names, len(names))
+    assert {others[i] for i in chosen(others)} == {names[i] for i in places}
+    assert chosen(names, Recipe(participation=share, seed=seed, rounds=7)) == places
+
+
+positive, seeds = st.integers(1, 10**9), st.integers(0, 2**63 - 1)
+size = st.floats(1e-300, 1e300)
+DATA = st.one_of(
+    st.builds(
+        DigitsData, samples=positive, angles=st.lists(st.integers()).map(tuple), seed=st.none() | seeds
+    ),
+    st.builds(SyntheticData, clients=positive, separation=size, noise=st.just(0.0) | size),
+    st.builds(
+        RotatedMnistData,
+        name=st.just("rotated-mnist"),
+        folder=st.none() | st.text(),
+        shares=st.none() | st.lists(size).map(tuple),
+        verify=st.booleans(),
+    ),
+)
+CONFIGS = st.builds(
+    Config,
+    algorithm=st.sampled_from(["ifca", "ifca-plain", "global", "local", "oneshot"]),
+    k=positive,
+    option=st.sampled_from(["model", "gradient"]),
+    step_size=size,
+    participation=st.floats(0, 1, exclude_min=True),
+    batch_size=st.none() | positive,
+    shared=st.lists(st.text()).map(tuple),
+    l2=st.just(0.0) | size,
+    stable_after=st.none() | positive,
+    seed=seeds,
+    precision=st.sampled_from(["float32", "float64", "tf32", "bfloat16"]),
+    memory_budget=st.none() | positive,
+    warm_start=st.none() | st.text(),
+    baselines=st.lists(st.sampled_from(["global", "local"])).map(tuple),
+    code=st.text(),  # none: the folder of the file, where a function of the user's own is named
+    data=DATA,
+    model=st.builds(ModelConfig, hidden=st.lists(positive).map(tuple), loss=st.none() | st.text()),
+    federation=st.builds(FederationConfig, clients=st.none() | positive, half_precision=st.booleans()),
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("configs") / "config.toml"
+
+
+@few
+@given(config=CONFIGS)
+def test_a_config_that_is_written_is_read_back(config: Config, file: Path) -> None:
+    file.write_bytes(write_config(config).encode())
+    assert read_config(file) == config
