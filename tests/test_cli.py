@@ -193,7 +193,7 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_never_ends() -> None:
     """As Flower's may, once Ray is gone."""
     code = """
 import threading
-from ifca import cli
+from ifca.cli import main as cli
 def interrupted(**_options):
     threading.Thread(target=threading.Event().wait).start()
     raise KeyboardInterrupt

@@ -33,7 +33,6 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ("[federation]", "", "runs/config.py", ("FederationConfig",)),
 )
 
-FIRST = ("init", "run", "resume", "compare", "choose-k", "assign", "predict", "export", "data", "inspect")
 ELSEWHERE = ("name", "data", "model", "federation")  # in headings, or tables of their own
 
 
@@ -87,8 +86,8 @@ def cli_page() -> str:
 
 def _commands(group: Any, path: str) -> list[str]:
     parts = []
-    for name, command in sorted(group.commands.items(), key=lambda item: _place(item[0])):
-        full = f"{path} {name}"
+    for name in group.list_commands(None):
+        command, full = group.commands[name], f"{path} {name}"
         if hasattr(command, "commands"):
             parts += _commands(command, full)
             continue
@@ -99,11 +98,6 @@ def _commands(group: Any, path: str) -> list[str]:
         if rows:
             parts.append("\n".join(["| parameter | what it is |", "|---|---|", *rows]))
     return parts
-
-
-def _place(name: str) -> tuple[int, str]:
-    """In the order in which a newcomer meets the commands."""
-    return (FIRST.index(name) if name in FIRST else len(FIRST)), name
 
 
 def _parameter(parameter: Any) -> str:

@@ -1,47 +1,96 @@
-"""Clustered federated learning: IFCA, its baselines, its experiments."""
+"""Clustered federated learning: IFCA, its baselines, its experiments.
 
+Every public name is imported when it is first asked for: 'import ifca' itself brings no torch.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ifca.core.errors import Diverged, IFCAError, InvalidInput
-from ifca.data import (
-    Client,
-    Federation,
-    femnist,
-    mixture_of_regressions,
-    mnist_writers,
-    read_folder,
-    rotated_cifar,
-    rotated_digits,
-    rotated_mnist,
-)
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
+    from ifca.core.callbacks import Callback
+    from ifca.core.errors import Diverged, IFCAError, InvalidInput
+    from ifca.core.recipe import Recipe
+    from ifca.data import (
+        Client,
+        Federation,
+        femnist,
+        mixture_of_regressions,
+        mnist_writers,
+        read_client,
+        read_folder,
+        rotated_cifar,
+        rotated_digits,
+        rotated_mnist,
+        write_client,
+    )
     from ifca.estimator import IFCA, FewerClustersWarning
+    from ifca.runs.choose_k import choose_k
+    from ifca.runs.config import Config, read_config
+    from ifca.runs.run import resume, run
+else:
 
-__version__ = "0.1.0"
+    def __getattr__(name: str) -> Any:
+        """A public name, imported now."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'ifca' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOMES})
+
+
+__version__ = "0.1.0"  # the one place: pyproject.toml reads it from here
+
+_HOMES = {
+    "Callback": "ifca.core.callbacks",
+    "Client": "ifca.data",
+    "Config": "ifca.runs.config",
+    "Diverged": "ifca.core.errors",
+    "Federation": "ifca.data",
+    "FewerClustersWarning": "ifca.estimator",
+    "IFCA": "ifca.estimator",
+    "IFCAError": "ifca.core.errors",
+    "InvalidInput": "ifca.core.errors",
+    "Recipe": "ifca.core.recipe",
+    "choose_k": "ifca.runs.choose_k",
+    "femnist": "ifca.data",
+    "mixture_of_regressions": "ifca.data",
+    "mnist_writers": "ifca.data",
+    "read_client": "ifca.data",
+    "read_config": "ifca.runs.config",
+    "read_folder": "ifca.data",
+    "resume": "ifca.runs.run",
+    "rotated_cifar": "ifca.data",
+    "rotated_digits": "ifca.data",
+    "rotated_mnist": "ifca.data",
+    "run": "ifca.runs.run",
+    "write_client": "ifca.data",
+}
+"""Public name -> the module that it is taken from."""
 
 __all__ = [
     "IFCA",
+    "Callback",
     "Client",
+    "Config",
     "Diverged",
     "Federation",
     "FewerClustersWarning",
     "IFCAError",
     "InvalidInput",
+    "Recipe",
+    "choose_k",
     "femnist",
     "mixture_of_regressions",
     "mnist_writers",
+    "read_client",
+    "read_config",
     "read_folder",
+    "resume",
     "rotated_cifar",
     "rotated_digits",
     "rotated_mnist",
+    "run",
+    "write_client",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The estimator, once it is asked for: it brings scikit-learn, which most processes do without."""
-    if name in ("IFCA", "FewerClustersWarning"):
-        from ifca import estimator
-
-        return getattr(estimator, name)
-    raise AttributeError(f"module 'ifca' has no attribute {name!r}")

@@ -7,15 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from ifca.cli.options import Device, Engine, Json, Model, Quiet, Settings
 from ifca.core.errors import Interrupted
-from ifca.report.choose_k_figure import write_choice_figure
-from ifca.report.terminal.progress_bar import watching
-from ifca.report.terminal.run_tables import choice_table
-from ifca.runs.choose_k import choose_k, parse_range
-from ifca.runs.config import read_config, with_model
-from ifca.runs.run_folder import next_directory
 
 
 def choose_k_command(
@@ -24,17 +18,22 @@ def choose_k_command(
     ] = None,
     ks: Annotated[str, typer.Option("--k", help="Numbers of clusters to try, first:last.")] = "1:6",
     seeds: Annotated[int, typer.Option(help="Trainings for each k, all on the same data.")] = 3,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="A built-in model, or module:function of yours.")] = None,
+    settings: Settings = None,
+    model: Model = None,
     out: Annotated[Path | None, typer.Option(help="The folder; without it: a new one under runs/.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda.")] = None,
-    engine: Annotated[str | None, typer.Option(help="loop or vectorised.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = None,
+    engine: Engine = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Train with several k and seeds, and say which k the data supports; the same --out again goes on."""
+    from rich.console import Console
+
+    from ifca.report.terminal.progress_bar import watching
+    from ifca.runs.choose_k import choose_k, parse_range
+    from ifca.runs.config import read_config, with_model
+    from ifca.runs.run_folder import next_directory
+
     job = read_config(config, with_model(settings, model), device=device, engine=engine)
     folder = out or next_directory(job, verb="choose-k")
     console = Console(stderr=as_json)
@@ -43,6 +42,9 @@ def choose_k_command(
             found = choose_k(job, parse_range(ks), seeds, folder, progress)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
+    from ifca.report.choose_k_figure import write_choice_figure
+    from ifca.report.terminal.run_tables import choice_table
+
     figure = write_choice_figure(folder, found)
     if as_json:
         typer.echo(json.dumps(found, indent=2))

@@ -8,24 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ifca.core.callbacks import Several
+from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track
 from ifca.core.errors import Interrupted, InvalidInput
-from ifca.report.terminal.show import watched
-from ifca.runs.config import read_config
-from ifca.runs.run_folder import next_directory
-from ifca.runs.track.trackers import trackers
 
 app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
-
-ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
-]
-Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
-Track = Annotated[
-    list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
-]
 
 
 @app.callback()
@@ -50,17 +36,18 @@ def simulate(
 ) -> None:
     """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
     from ifca.federation.simulation import simulate as simulate_config
+    from ifca.report.terminal.show import watched
+    from ifca.runs.config import read_config
+    from ifca.runs.run_folder import next_directory
 
     chosen = read_config(config, settings)
     folder = out or next_directory(chosen)
-    tracker = trackers(track, folder)
     try:
         watched(
-            lambda bars: simulate_config(
-                chosen, folder, Several([bars, *tracker]), cpus=cpus, gpus=gpus, ray_address=ray_address
-            ),
+            lambda told: simulate_config(chosen, folder, told, cpus=cpus, gpus=gpus, ray_address=ray_address),
             folder,
             quiet,
+            track,
         )
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with '--out {folder}' goes on") from None
@@ -100,6 +87,9 @@ def server(
     """Serve one run to the clients that connect, then stop."""
     from ifca.federation.server import federate, new, resumed
     from ifca.federation.superlink import SuperLinkAddress
+    from ifca.report.terminal.show import watched
+    from ifca.runs.config import read_config
+    from ifca.runs.run_folder import next_directory
 
     if insecure == (tls_dir is not None):
         raise InvalidInput("give --tls-dir (made by 'ifca federate keys'), or say --insecure")
@@ -113,13 +103,9 @@ def server(
     folder = resume or out or next_directory(chosen)
     if resume is None:
         new(folder)
-    address, tracker = SuperLinkAddress(host, port, tls_dir), trackers(track, folder)
+    address = SuperLinkAddress(host, port, tls_dir)
     try:
-        watched(
-            lambda bars: federate(chosen, folder, address, Several([bars, *tracker]), typer.echo),
-            folder,
-            quiet,
-        )
+        watched(lambda told: federate(chosen, folder, address, told, typer.echo), folder, quiet, track)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"

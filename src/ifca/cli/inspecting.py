@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.report.terminal.inspection_words import inspection_lines
-from ifca.runs.inspect_data import inspect_path
+from ifca.cli.options import Json
 
 
 def inspect_command(
@@ -25,9 +24,12 @@ def inspect_command(
     task: Annotated[str, typer.Option(help="auto, classification or regression.")] = "auto",
     classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
     most: Annotated[int, typer.Option(help="Problems to list; all are counted.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Say what is understood of your data and what is wrong with it; exit code 2: cannot be trained on."""
+    from ifca.report.terminal.inspection_words import inspection_lines
+    from ifca.runs.inspect_data import inspect_path
+
     options = {"label": label, "features": feature, "test": test, "cluster": cluster, "client": client}
     given = {name: value for name, value in options.items() if value}
     report = inspect_path(path, {**given, "task": task, "classes": classes}, most)

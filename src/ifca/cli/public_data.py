@@ -1,31 +1,27 @@
-"""The verbs of 'ifca data': list, get, check."""
+"""The verbs of 'ifca data': list, get, check, inspect."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from ifca.cli.inspecting import inspect_command
+from ifca.cli.options import DataDir
 from ifca.core.errors import InvalidInput
-from ifca.data.public.fetch import get as get_data
-from ifca.data.public.places import VARIABLE, data_folders
-from ifca.data.public.public_sets import SOURCES, source_of
-from ifca.report.terminal.downloads import watching_files
 
-app = typer.Typer(no_args_is_help=True, help="Public data sets: list, get, check.")
-
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help=f"The data folder; without it: {VARIABLE}, then the cache.")
-]
+app = typer.Typer(no_args_is_help=True, help="Public data sets: list, get, check; your own: inspect.")
 
 
 @app.command("list")
 def list_command(data_dir: DataDir = None) -> None:
     """Which data sets there are, and where they are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ifca.data.public.places import data_folders
+    from ifca.data.public.public_sets import SOURCES
+
     table = Table("name", "what", "where", box=None)
     for source in SOURCES:
         table.add_row(source.name, source.about, str(source.where(data_dir) or "not here"))
@@ -36,6 +32,12 @@ def list_command(data_dir: DataDir = None) -> None:
 @app.command()
 def get(name: str, data_dir: DataDir = None) -> None:
     """Fetch a data set into the data folder, or go on with it; what is there and whole is left alone."""
+    from rich.console import Console
+
+    from ifca.data.public.fetch import get as get_data
+    from ifca.data.public.public_sets import source_of
+    from ifca.report.terminal.downloads import watching_files
+
     source = source_of(name)
     console = Console()
     with watching_files(console, plain=not console.is_terminal) as watcher:
@@ -46,6 +48,8 @@ def get(name: str, data_dir: DataDir = None) -> None:
 @app.command()
 def check(data_dir: DataDir = None) -> None:
     """Read every data set that is here, byte by byte; exit code 1 where one is damaged."""
+    from ifca.data.public.public_sets import SOURCES
+
     damaged = False
     for source in SOURCES:
         where = source.where(data_dir)
@@ -59,3 +63,6 @@ def check(data_dir: DataDir = None) -> None:
             typer.echo(f"{source.name}: {reason}")
     if damaged:
         sys.exit(1)
+
+
+app.command("inspect")(inspect_command)

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Column
 
-from ifca.cli.public_data import DataDir
+from ifca.cli.options import DataDir
 from ifca.core.errors import Interrupted, InvalidInput
-from ifca.data.files import write_atomically
-from ifca.data.public.places import VARIABLE
-from ifca.paper.choice import chosen_names, chosen_seeds
-from ifca.paper.execute import OnLine
 from ifca.paper.experiments import MODULES, experiment
-from ifca.paper.frame import Line
-from ifca.paper.reproduce import Choice, folder_of, reproduce
-from ifca.paper.summary import SUMMARY, finished
-from ifca.paper.time_left import Estimate
-from ifca.report.paper.paper_figures import write_figure
-from ifca.report.paper.paper_tables import table_of
-from ifca.report.paper.results_page import write_results_page
 
-TABLE = "table.md"
+if TYPE_CHECKING:
+    from ifca.paper.reproduce import Choice
 
 
 def reproduce_command(
@@ -47,9 +32,15 @@ def reproduce_command(
     data_dir: DataDir = None,
 ) -> None:
     """Run an experiment of the paper: what is not done yet, then its table, figure and summary."""
+    from ifca.data.public.places import VARIABLE
+    from ifca.paper.choice import chosen_names, chosen_seeds
+    from ifca.paper.reproduce import Choice
+
     if data_dir is not None:
         os.environ[VARIABLE] = str(data_dir)  # for the workers too
     if name == "docs":
+        from ifca.report.paper.results_page import write_results_page
+
         typer.echo(f"written: {write_results_page(out, Path('docs'), {n: experiment(n) for n in MODULES})}")
         return
     if no_run and (seeds or algorithms or settings):
@@ -77,45 +68,27 @@ def _one_of_all(name: str, out: Path, choice: Choice) -> list[str]:
 
 
 def _one(name: str, out: Path, choice: Choice) -> list[str]:
-    """One experiment; what had to be left out, in sentences."""
+    """One experiment, run and reported; what had to be left out, in sentences."""
+    from rich.console import Console
+
+    from ifca.paper.reproduce import folder_of, reproduce
+    from ifca.paper.summary import SUMMARY, finished
+    from ifca.paper.time_left import Estimate
+    from ifca.report.terminal.unit_bar import watching_units
+
     found, folder = experiment(name), folder_of(out, name, choice.quick)
-    with _watching(name, choice.workers) as on_line:
+    with watching_units(Console(), name, Estimate(choice.workers)) as on_line:
         try:
             summary, left_out = reproduce(name, out, choice, on_line)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; the same command goes on after the last finished unit") from None
-    table = table_of(summary)
-    how = found.about + (f" Quick: {found.about_quick}." if choice.quick else "")
-    write_atomically(folder / TABLE, f"# {found.title}\n\n{how}\n\n{table}".encode())
-    files = write_figure(
-        folder, summary, [x for x in finished(found, folder, choice.quick) if "diverged" not in x]
-    )
-    typer.echo(f"\n{found.title}\n\n{table}")
+    from ifca.report.paper.paper_figures import write_figure
+    from ifca.report.paper.paper_tables import table_of, write_table
+
+    files = [folder / SUMMARY, write_table(folder, summary, found.how(choice.quick))]
+    files += write_figure(folder, summary, finished(found, folder, choice.quick))
+    typer.echo(f"\n{found.title}\n\n{table_of(summary)}")
     if summary["missing"]:
         typer.echo(f"{summary['missing']} units of this experiment are not run yet")
-    typer.echo("written: " + ", ".join(str(file) for file in [folder / SUMMARY, folder / TABLE, *files]))
+    typer.echo("written: " + ", ".join(str(file) for file in files))
     return left_out
-
-
-@contextmanager
-def _watching(name: str, workers: int) -> Iterator[OnLine]:
-    """A bar on a terminal, plain lines elsewhere; both with an estimate of the time left."""
-    console, estimate = Console(), Estimate(workers)
-    if not console.is_terminal:
-        yield lambda line, done, of: typer.echo(f"{name}: {estimate.describe(line, done, of)}")
-        return
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(10),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}"),
-        TextColumn("{task.fields[said]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-    ]
-    with Progress(*columns, console=console, expand=True) as progress:
-        bar = progress.add_task(name, total=None, left="", said="")
-
-        def told(line: Line, done: int, of: int) -> None:
-            left = estimate.left(done, of)
-            progress.update(bar, completed=done, total=of, left=left, said=estimate.unit(line))
-
-        yield told

@@ -7,14 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-
-from ifca.core.errors import InvalidInput
-from ifca.report.live_run import LiveRun
-from ifca.report.page import write_page
-from ifca.report.page_server import PageServer
-from ifca.report.terminal.live_terminal import watch_terminal
-from ifca.report.terminal.show import REPORT
 
 
 def report_command(
@@ -25,13 +17,9 @@ def report_command(
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about a run, or a comparison of several."""
-    runs = [LiveRun(folder).read() for folder in directories]
-    for run in runs:
-        if not run.rounds:
-            raise InvalidInput(f"{run.path}: has no round yet, there is nothing to report")
-    if len(directories) > 1 and out is None:
-        raise InvalidInput("several runs: say where the page should go, with -o page.html")
-    file = write_page(runs, out or directories[0] / REPORT)
+    from ifca.report.page import write_report
+
+    file = write_report(directories, out)
     typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")
 
 
@@ -46,21 +34,18 @@ def watch_command(
     """Watch a run live: a page in the browser, or (--terminal) here."""
     try:
         if terminal:
+            from rich.console import Console
+
+            from ifca.report.terminal.live_terminal import watch_terminal
+
             watch_terminal(Console(), directory)
             return
-        with _listening(directory, port) as server:
+        from ifca.report.page_server import PageServer
+
+        with PageServer(directory, port) as server:
             typer.echo(f"live page of {directory}: {server.address} (this machine only; ctrl-C stops)")
             if browser:
                 webbrowser.open(server.address)
             server.serve_forever()
     except KeyboardInterrupt:
         typer.echo("watch: stopped; the run is not touched")
-
-
-def _listening(directory: Path, port: int) -> PageServer:
-    try:
-        return PageServer(directory, port)
-    except (OSError, OverflowError) as reason:
-        raise InvalidInput(
-            f"--port {port}: cannot be used ({getattr(reason, 'strerror', None) or reason})"
-        ) from None

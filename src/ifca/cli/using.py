@@ -5,30 +5,27 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from ifca.data.files import write_atomically
-from ifca.report.terminal.use_tables import assignments_table
-from ifca.use.assign import assign_clients
-from ifca.use.card import agreement, write_card
-from ifca.use.export import export_model
-from ifca.use.predict import Predictions, Tuning, predict
-
-Run = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from ifca.cli.options import Json, RunFolder
 
 
 def assign_command(
-    directory: Run,
+    directory: RunFolder,
     client: Annotated[
         Path, typer.Argument(help="A client's file (.npz, .csv, .parquet), or a folder of them.")
     ],
     as_json: Json = False,
 ) -> None:
     """Which cluster is a client, by its loss under each of the run's models; and does any model fit it."""
+    from rich.console import Console
+
+    from ifca.report.terminal.use_tables import assignments_table
+    from ifca.report.terminal.use_words import assignment_lines
+    from ifca.use.assign import assign_clients
+
     found = assign_clients(directory, client)
     if as_json:
         typer.echo(json.dumps(found if client.is_dir() or len(found) > 1 else found[0]))
@@ -37,26 +34,14 @@ def assign_command(
         console = Console(width=None if sys.stdout.isatty() else 120)
         console.print(assignments_table(found))
     else:
-        _show(found[0])
+        typer.echo("\n".join(assignment_lines(found[0])))
     for one in found:
         for warning in one["warnings"]:
             typer.echo(f"warning: {one['client']}: {warning}", err=True)
 
 
-def _show(found: dict[str, Any]) -> None:
-    for j, loss in enumerate(found["losses"]):
-        if loss is not None:  # else a place without a model
-            typer.echo(f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}")
-    ahead = ""
-    if found["margin"] is not None:
-        errors = found["margin_in_errors"]
-        sure = "" if errors is None else f", {errors:.1f} standard errors"
-        ahead = f", {found['margin']:.4f} ahead of cluster {found['second']}{sure}"
-    typer.echo(f"{found['client']} belongs to cluster {found['cluster']}{ahead}")
-
-
 def predict_command(
-    directory: Run,
+    directory: RunFolder,
     client: Annotated[
         Path, typer.Argument(help="A client's file: .npz with x, .csv or .parquet; labels optional.")
     ],
@@ -73,6 +58,10 @@ def predict_command(
     as_json: Json = False,
 ) -> None:
     """Predict a client's samples with the model of its cluster, tuned to the client with --personalise."""
+    from ifca.data.files import write_atomically
+    from ifca.report.terminal.use_words import first_rows, quality_lines
+    from ifca.use.predict import Tuning, predict
+
     tuning = Tuning(steps, step_size, seed) if personalise else None
     made = predict(directory, client, cluster, tuning)
     if out is not None:
@@ -85,41 +74,23 @@ def predict_command(
     for warning in made.warnings:
         typer.echo(f"warning: {client.stem}: {warning}", err=True)
     typer.echo(f"{client.stem}: {len(made.outputs)} samples, model of cluster {made.cluster}")
-    for line in _quality_lines(made):
+    for line in quality_lines(made.report):
         typer.echo(line)
     if out is None:
-        lines = made.table().splitlines()
-        typer.echo("\n".join(lines[:11]))
-        typer.echo(f"... {len(lines) - 11} more; --out FILE.csv writes all" if len(lines) > 11 else "")
+        typer.echo("\n".join(first_rows(made.table())))
     else:
         typer.echo(f"predictions: {out}")
 
 
-def _quality_lines(made: Predictions) -> list[str]:
-    def told(quality: dict[str, Any]) -> str:
-        accuracy = quality["accuracy"]
-        return f"loss {quality['loss']:.4f}" + (
-            "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
-        )
-
-    report = made.report
-    if "before" not in report:
-        return [f"on these labels: {told(report)}"] if report else []
-    helped = report["after"]["loss"] < report["before"]["loss"]
-    verdict = "it helped" if helped else "it did not help: predict without --personalise"
-    return [
-        f"personalised on {report['tuned_on']} samples, judged on {report['held_out']} others",
-        f"before: {told(report['before'])}",
-        f"after:  {told(report['after'])}; {verdict}",
-    ]
-
-
 def export_command(
-    directory: Run,
+    directory: RunFolder,
     cluster: Annotated[int, typer.Option(help="Which of the run's models.")],
     to: Annotated[Path, typer.Option(help="model.pt, model.safetensors or model.onnx.")],
 ) -> None:
     """Write one cluster's model for other programs, with a model card beside it."""
+    from ifca.use.card import agreement, write_card
+    from ifca.use.export import export_model
+
     checked = export_model(directory, cluster, to)
     card = write_card(directory, cluster, to, checked)
     typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree {agreement(checked['error'])})")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,6 +55,8 @@ def cut(points: Floats, k: int) -> Groups | None:
     main = _main_directions(_short(points), k - 1)
     if not main.any():
         return None
+    from sklearn.cluster import KMeans  # here: see core/metrics.py
+
     label = KMeans(k, n_init=10, random_state=0).fit(main).labels_.astype(np.int64)
     sizes = np.bincount(label, minlength=k)
     if sizes.min() < max(2, 0.02 * len(points)):  # single outliers are not a population

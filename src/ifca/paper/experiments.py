@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ifca.core.errors import InvalidInput
-from ifca.paper.frame import Experiment
+
+if TYPE_CHECKING:
+    from ifca.paper.frame import Experiment
 
 MODULES = {
     **{f"synthetic-{panel}": "success" for panel in "abcd"},

@@ -66,6 +66,10 @@ class Experiment:
         """Full or quick."""
         return self.quick if quick else self.full
 
+    def how(self, quick: bool) -> str:
+        """What was done; of a quick version also what it leaves out."""
+        return self.about + (f" Quick: {self.about_quick}." if quick else "")
+
     def units(
         self,
         *,

@@ -9,7 +9,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from ifca.core.errors import IFCAError
+from ifca.core.errors import IFCAError, InvalidInput
 from ifca.report.live_run import LiveRun
 from ifca.report.page import article, page
 from ifca.report.terminal.status import status
@@ -29,7 +29,11 @@ class PageServer(ThreadingHTTPServer):
         self._looking = threading.Lock()
         self._version, self._article = "", ""
         self._rest = 0.0  # the time until which a large page is not made again
-        super().__init__((HOST, port), Handler)
+        try:
+            super().__init__((HOST, port), Handler)
+        except (OSError, OverflowError) as reason:
+            why = getattr(reason, "strerror", None) or reason
+            raise InvalidInput(f"--port {port}: cannot be used ({why})") from None
 
     @property
     def address(self) -> str:

@@ -9,7 +9,6 @@ from statistics import median, median_low
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import silhouette_score
 
 from ifca.core.metrics import adjusted_rand_index
 
@@ -61,6 +60,8 @@ def loss_silhouette(losses: ArrayLike, label: ArrayLike) -> float | None:
     live = np.unique(own)
     if not 1 < len(live) < len(own):
         return None
+    from sklearn.metrics import silhouette_score  # here: see core/metrics.py
+
     return float(silhouette_score(loss_points(np.asarray(losses, np.float64)[:, live]), own))
 
 

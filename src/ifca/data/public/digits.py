@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.core.random import shuffled
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
+
+FILE = "digits.csv.gz"
 
 
 def rotated_digits(
@@ -19,10 +25,7 @@ def rotated_digits(
     `samples` training images and its share of its rotation's test images. Pixels are scaled to [0, 1]. An
     angle that is named twice deals twice: (0, 0, 0, 0) has no clusters to be found.
     """
-    from sklearn.datasets import load_digits  # here: see core/metrics.py
-
-    digits = load_digits()
-    images, labels = (digits.images / 16).astype(np.float32), digits.target.astype(np.int64)
+    images, labels = _digits()
     order = shuffled(seed, "digits-split", np.array([len(images)]), np.array([0]))[0]
     held_out = round(test_share * len(images))
     test, train = order[:held_out], order[held_out:]
@@ -42,3 +45,21 @@ def rotated_digits(
         for i, (a, b) in enumerate(parts, start=clients * angles[:cluster].count(angle)):
             federation.append(Client(turned[a], labels[a], turned[b], labels[b], f"{angle}-{i:02d}", angle))
     return Federation.from_clients(federation, classes=10)
+
+
+def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Images [1797, 8, 8] in [0, 1] and labels [1797], as scikit-learn's load_digits gives them.
+
+    Read from its file: to import scikit-learn takes longer than the first round.
+    """
+    found = find_spec("sklearn")
+    folders = [] if found is None else found.submodule_search_locations or []
+    files = [file for folder in folders if (file := Path(folder, "datasets", "data", FILE)).is_file()]
+    if files:
+        table = np.loadtxt(files[0], delimiter=",")  # 64 pixels from 0 to 16, then the digit
+    else:  # where another version keeps it
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        table = np.column_stack([digits.data, digits.target])
+    return (table[:, :-1].reshape(-1, 8, 8) / 16).astype(np.float32), table[:, -1].astype(np.int64)

@@ -7,14 +7,16 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
+from ifca import __version__
+from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.report.live_run import LiveRun
 from ifca.report.page.clusters import over_time
 from ifca.report.page.compare import comparison, labels
 from ifca.report.page.costs import events, settings, traffic
@@ -29,7 +31,19 @@ from ifca.report.read_run import RunFolder
 from ifca.report.words import count, title_of
 
 STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}
+REPORT = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
+    """Write the page of some run folders, finished or not; without out: report.html in the only folder."""
+    runs = [LiveRun(folder).read() for folder in folders]
+    for run in runs:
+        if not run.rounds:
+            raise InvalidInput(f"{run.path}: has no round yet, there is nothing to report")
+    if len(runs) > 1 and out is None:
+        raise InvalidInput("several runs: say where the page should go, with -o page.html")
+    return write_page(runs, out or folders[0] / REPORT)
 
 
 def write_page(runs: Sequence[RunFolder], file: Path) -> Path:
@@ -69,7 +83,7 @@ def article(runs: Sequence[RunFolder]) -> str:
             compared=None if len(runs) == 1 else comparison(runs, names),
             runs=[_told(run, name) for run, name in zip(runs, names, strict=True)],
             written=f"{now.day} {now:%B %Y, %H:%M} UTC",
-            version=version("ifca"),
+            version=__version__,
         )
     )
 

@@ -21,8 +21,12 @@ from ifca.report.paper.theory_figures import theory_figure
 
 
 def write_figure(folder: Path, summary: dict[str, Any], lines: list[Line]) -> list[Path]:
-    """NAME.png and NAME.pdf in the folder; nothing where there are no rows yet."""
+    """NAME.png and NAME.pdf in the folder; nothing where there are no rows yet.
+
+    lines: all units of the experiment; those that diverged are not drawn.
+    """
     name, rows = summary["experiment"], summary["rows"]
+    lines = [line for line in lines if "diverged" not in line]
     if not rows:
         return []
     files = [folder / f"{name}.png", folder / f"{name}.pdf"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from ifca.data.files import write_atomically
+
+TABLE = "table.md"
 Row = dict[str, Any]
 HEADS = {
     "test_accuracy": "test accuracy %",
@@ -35,6 +39,12 @@ NAMES = {
     "oneshot": "one-shot",
 }
 MEGABYTES = ("bytes_to_80", "bytes_to_90")
+
+
+def write_table(folder: Path, summary: dict[str, Any], about: str) -> Path:
+    """table.md in the folder; about: what was done."""
+    write_atomically(folder / TABLE, f"# {summary['title']}\n\n{about}\n\n{table_of(summary)}".encode())
+    return folder / TABLE
 
 
 def table_of(summary: dict[str, Any]) -> str:

@@ -8,29 +8,31 @@ from typing import Any
 
 from rich.console import Console
 
-from ifca.report.page import write_page
+from ifca.core.callbacks import Callback, Several
 from ifca.report.read_run import RunFolder, read_run
-from ifca.report.run_figures import write_figures
-from ifca.report.terminal.progress_bar import Bars, Lines, watching
+from ifca.report.terminal.progress_bar import watching
 from ifca.report.terminal.run_tables import clusters_table, comparison_table, events_table, restarts_table
 from ifca.report.terminal.use_tables import metrics_table
+from ifca.runs.track.trackers import trackers
 
-Watcher = Bars | Lines
-REPORT = "report.html"
 DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
 
 
-def watched(job: Callable[[Watcher], object], folder: Path, quiet: bool) -> None:
-    """Train under a progress bar, then show what came out."""
-    console = Console()
+def watched(
+    job: Callable[[Callback], object], folder: Path, quiet: bool, track: list[str] | None = None
+) -> None:
+    """Train under a progress bar, telling the trackers of these names too; then show what came out."""
+    console, others = Console(), trackers(track, folder)
     _say(console, f"run folder: {folder} ('ifca watch {folder}' shows it live)")
     with watching(console, plain=quiet or not console.is_terminal) as progress:
-        job(progress)
+        job(Several([progress, *others]))
     show(console, folder)
 
 
 def show(console: Console, folder: Path) -> None:
     """Tables, figures and remarks of a finished run."""
+    from ifca.report.run_figures import write_figures  # here: training does without matplotlib
+
     finished = read_run(folder)
     summary = finished.summary
     if not console.is_terminal:
@@ -59,6 +61,8 @@ def show(console: Console, folder: Path) -> None:
 
 def _write_report(console: Console, finished: RunFolder) -> None:
     """The page of the run; without it the run is none the worse."""
+    from ifca.report.page import REPORT, write_page  # here: training does without jinja2
+
     file = finished.path / REPORT
     try:
         _say(console, f"report: {write_page([finished], file)}")

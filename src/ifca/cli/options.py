@@ -1,0 +1,26 @@
+"""Options and arguments that several verbs have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
+]
+Out = Annotated[Path | None, typer.Option(help="The run's folder; without it: a new one under runs/.")]
+Model = Annotated[str | None, typer.Option(help="A built-in model, or module:function of your own.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+Engine = Annotated[str | None, typer.Option(help="loop or vectorised.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a progress bar.")]
+Track = Annotated[
+    list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="The data folder; without it: IFCA_DATA, then the cache.")
+]

@@ -1,0 +1,69 @@
+"""The verbs that train: run, compare, resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from ifca.cli.options import ConfigFile, Device, Engine, Model, Out, Quiet, Settings, Track
+
+if TYPE_CHECKING:
+    from ifca.runs.config import Config
+
+
+def run_command(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Out = None,
+    model: Model = None,
+    device: Device = None,
+    engine: Engine = None,
+    quiet: Quiet = False,
+    track: Track = None,
+) -> None:
+    """Train a job and write its folder."""
+    from ifca.runs.config import read_config, with_model
+
+    chosen = read_config(config, with_model(settings, model), device=device, engine=engine)
+    _train(chosen, out, quiet, track)
+
+
+def compare_command(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Out = None,
+    model: Model = None,
+    device: Device = None,
+    engine: Engine = None,
+    quiet: Quiet = False,
+    track: Track = None,
+) -> None:
+    """Train a job and all the other algorithms on the same data, side by side."""
+    from ifca.runs.config import read_config, with_model
+
+    others = {"device": device, "engine": engine, "baselines": _algorithms()}
+    _train(read_config(config, with_model(settings, model), **others), out, quiet, track)
+
+
+def resume_command(directory: Path, quiet: Quiet = False, track: Track = None) -> None:
+    """Go on with a run that was interrupted; the result is as if it had not been."""
+    from ifca.report.terminal.show import watched
+    from ifca.runs.run import resume
+
+    watched(lambda told: resume(directory, told), directory, quiet, track)
+
+
+def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
+    from ifca.report.terminal.show import watched
+    from ifca.runs.run import run
+    from ifca.runs.run_folder import next_directory
+
+    folder = out or next_directory(config)
+    watched(lambda told: run(config, folder, told), folder, quiet, track)
+
+
+def _algorithms() -> list[str]:
+    """All there are: the one place that says what 'compare' compares."""
+    from ifca.core.recipe import Algorithm
+
+    return list(get_args(Algorithm))

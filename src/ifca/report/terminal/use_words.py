@@ -1,0 +1,46 @@
+"""What 'ifca assign' and 'ifca predict' say of one client, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+SHOWN = 10  # rows of predictions
+
+
+def assignment_lines(found: dict[str, Any]) -> Iterator[str]:
+    """A client's loss under each model, then its cluster and how far that is ahead of the second."""
+    for j, loss in enumerate(found["losses"]):
+        if loss is not None:  # else a place without a model
+            yield f"{'->' if j == found['cluster'] else '  '} cluster {j}: loss {loss:.4f}"
+    ahead = ""
+    if found["margin"] is not None:
+        errors = found["margin_in_errors"]
+        sure = "" if errors is None else f", {errors:.1f} standard errors"
+        ahead = f", {found['margin']:.4f} ahead of cluster {found['second']}{sure}"
+    yield f"{found['client']} belongs to cluster {found['cluster']}{ahead}"
+
+
+def quality_lines(report: dict[str, Any]) -> list[str]:
+    """How good predictions are by the client's labels; where the model was tuned: before and after."""
+    if "before" not in report:
+        return [f"on these labels: {_told(report)}"] if report else []
+    helped = report["after"]["loss"] < report["before"]["loss"]
+    verdict = "it helped" if helped else "it did not help: predict without --personalise"
+    return [
+        f"personalised on {report['tuned_on']} samples, judged on {report['held_out']} others",
+        f"before: {_told(report['before'])}",
+        f"after:  {_told(report['after'])}; {verdict}",
+    ]
+
+
+def first_rows(table: str) -> list[str]:
+    """The head of a table in CSV, and how many rows are left out."""
+    lines = table.splitlines()
+    more = len(lines) - SHOWN - 1
+    return [*lines[: SHOWN + 1], f"... {more} more; --out FILE.csv writes all" if more > 0 else ""]
+
+
+def _told(quality: dict[str, Any]) -> str:
+    accuracy = quality["accuracy"]
+    return f"loss {quality['loss']:.4f}" + ("" if accuracy is None else f", accuracy {100 * accuracy:.2f} %")
