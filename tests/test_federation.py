@@ -84,6 +84,57 @@ def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
 
 
+OWN = """
+import os
+
+import numpy as np
+
+from ifca.data import Client
+
+
+def clients(m, shift):
+    rng = np.random.default_rng(0)
+    rules = rng.normal(size=(2, 6, 3))
+    found = []
+    for i in range(m):
+        x = rng.normal(size=(30, 6)).astype(np.float32) + shift
+        y = (x @ rules[i % 2]).argmax(1)
+        found.append(Client(x[:20], y[:20], x[20:], y[20:], f"c{i}", i % 2))
+    return found
+
+
+def only_at_the_server(**arguments):
+    first = os.environ.setdefault("FIRST_PROCESS", str(os.getpid()))
+    if first != str(os.getpid()):
+        raise FileNotFoundError("no such disk")
+    return clients(**arguments)
+"""
+OWN_JOB = """
+algorithm = "ifca-plain"
+k = 2
+rounds = 2
+device = "cpu"
+data = { name = "function", load = "own_module:LOAD", arguments = { m = 4, shift = 0.5 } }
+model = { name = "mlp", hidden = [8] }
+"""
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_simulation_of_a_function_of_the_users(tmp_path: Path) -> None:
+    """It equals the run without Flower; where it fails at every node, the run ends with the reason."""
+    (tmp_path / "own_module.py").write_text(OWN)
+    (tmp_path / "job.toml").write_text(OWN_JOB.replace("LOAD", "clients"))
+    (tmp_path / "bad.toml").write_text(OWN_JOB.replace("LOAD", "only_at_the_server"))
+    done = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ifca("run", "job.toml", "--out", "loop", "--engine", "loop", cwd=tmp_path).returncode == 0
+    assert_same_result(tmp_path / "flower", tmp_path / "loop")
+    failed = ifca("federate", "simulate", "bad.toml", "--out", "bad", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "error: none of the 4 connected nodes can join; the first: raised (data.load: " in failed.stderr
+    assert "FileNotFoundError: no such disk" in failed.stderr.splitlines()[-1]
+
+
 @pytest.mark.xdist_group("processes")
 def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run"]

@@ -26,7 +26,7 @@ from flwr.app import Context
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.records import from_record
-from ifca.engines.flower.roster import introduce
+from ifca.engines.flower.roster import query_members
 from ifca.federation.clientapp import make_client_app
 from ifca.federation.strategy import IFCAStrategy, gather
 
@@ -51,7 +51,7 @@ def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
     grid = LocalGrid(app, len(parts))
     exchange, faults = Exchange(grid, timeout=5, poll=0.01), FaultLog()
-    members = introduce(exchange, exchange.nodes(), faults, 0, 5)
+    members, _ = query_members(exchange, exchange.nodes(), faults, 0, 5)
     session = Session(
         exchange, Roster(()).joined(members, exchange.nodes(), faults, 0), Terms(pause=0, **terms), faults
     )

@@ -19,7 +19,7 @@ from ifca.federation.clientapp import make_client_app, one_client
 from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
-from ifca.runs.config import Config, FederationConfig, read_config
+from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.run_folder import PRIVATE
 from ifca.training import Job
@@ -44,7 +44,8 @@ def client_app(
         if "data" in context.node_config:
             return one_client(read_client(client_file(Path(str(context.node_config["data"])))), context)
         place = int(context.node_config.get("partition-id", -1))
-        return part_of(_whole(config_of(context, config)), place)
+        chosen = json.dumps(config_dict(config_of(context, config)))
+        return part_of(_all_clients(chosen), place)
 
     def job_of(context: Context, mine: Federation) -> Job:
         alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
@@ -83,9 +84,9 @@ def config_of(context: Context, config: Path | Config) -> Config:
 
 
 @lru_cache(maxsize=1)
-def _whole(config: Config) -> Federation:
-    """The config's data, once in a process that plays many clients."""
-    return make_federation(config)
+def _all_clients(config: str) -> Federation:
+    """The data of a config (as JSON, since a Config may hold a table), once in a process of many clients."""
+    return make_federation(parse_config(json.loads(config), "config"))
 
 
 def part_of(whole: Federation, place: int) -> Federation:

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
-from ifca.federation.serverapp import FAULTS
 from ifca.runs.config import Config, config_dict
 from ifca.runs.results import finished_summary
-from ifca.runs.run_folder import CONFIG, ROUNDS, open_directory
+from ifca.runs.run_folder import CONFIG, FAULTS, ROUNDS, open_directory
 
 
 class Follower:

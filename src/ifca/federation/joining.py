@@ -19,7 +19,7 @@ from ifca.training.checkpoint import load_state, save_state
 PER_MODEL = ("born", "before")  # the other tensors of Watch have a row per client
 
 
-def admit(out: Path, before: Roster, after: Federation) -> None:
+def add_clients_to_checkpoints(out: Path, before: Roster, after: Federation) -> None:
     """Add rows for new clients, at the end, to every checkpoint of a run that is not finished."""
     new = len(after.train) - len(before.members)
     if not before.members or not new:

@@ -22,7 +22,7 @@ from ifca.engines.flower.exchange import Answers, Exchange
 from ifca.engines.flower.faults import TooFewClients
 from ifca.engines.flower.flower_engine import FlowerEngine
 from ifca.engines.flower.records import from_record, to_record
-from ifca.engines.flower.roster import Roster, introduce
+from ifca.engines.flower.roster import Roster, query_members
 from ifca.engines.flower.session import Session, Terms
 from ifca.engines.live_models import live_part
 from ifca.training.evaluate import evaluate
@@ -35,10 +35,12 @@ class _Collected(Exchange):
 
     collected: dict[int, Message] | None = None  # by node
 
-    def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
-        """What came back, once."""
+    def send_and_receive(
+        self, message_type: str, content: Mapping[int, RecordDict], timeout: float | None = None
+    ) -> Answers:
+        """The collected replies, once."""
         if self.collected is None:
-            return super().ask(kind, content, timeout)
+            return super().send_and_receive(message_type, content, timeout)
         replies, self.collected = self.collected, None
         return Answers(replies, set(), set(content) - set(replies))
 
@@ -140,5 +142,5 @@ def gather(grid: Grid, timeout: float = 60.0) -> Roster:
     """The clients at the nodes that are connected now."""
     exchange = Exchange(grid, timeout=timeout)
     session = Session(exchange, Roster(()))
-    members = introduce(exchange, exchange.nodes(), session.faults, 0, timeout)
+    members, _ = query_members(exchange, exchange.nodes(), session.faults, 0, timeout)
     return session.roster.joined(members, exchange.nodes(), session.faults, 0)

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from ifca.data import Federation
 from ifca.engines.flower import Exchange, FlowerEngine, Roster, Session
-from ifca.engines.flower.roster import introduce
+from ifca.engines.flower.roster import query_members
 from ifca.federation.apps import part_of
 from ifca.federation.clientapp import make_client_app
 from ifca.federation.simulation import on_ray
@@ -34,7 +34,7 @@ def flower_seconds(make: Make, arguments: tuple[Any, ...], measure: Callable[[Jo
         while len(exchange.nodes()) < clients:
             exchange.wait()
         session = Session(exchange, Roster(()))
-        members = introduce(exchange, exchange.nodes(), session.faults, 0, exchange.timeout)
+        members, _ = query_members(exchange, exchange.nodes(), session.faults, 0, exchange.timeout)
         session.roster = session.roster.joined(members, exchange.nodes(), session.faults, 0)
         federation = session.roster.federation()
         remote = replace(job, federation=federation, engine="flower", remote=partial(_engine, session))

@@ -16,6 +16,7 @@ from ifca.training.checkpoint import load_state, save_state
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
+FAULTS = "faults.jsonl"  # what went wrong in a federation, also while its clients gathered
 
 
 def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'") -> None:
@@ -23,7 +24,7 @@ def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resum
 
     first: the first file that is written there, which may have been cut off.
     """
-    ours = (f".{first}.tmp", PRIVATE)
+    ours = (f".{first}.tmp", PRIVATE, FAULTS)
     if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
         raise InvalidInput(
             f"{out}: already holds something; choose another --out{advice.replace('{out}', str(out))}"

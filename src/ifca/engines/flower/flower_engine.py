@@ -57,7 +57,7 @@ class FlowerEngine:
         m = len(self.federation.train)
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
-            self.session.look(t, self.open_to_new)
+            self.session.update_roster(t, self.open_to_new)
             turns = self._turns(theta, who, known, t, carried)
             if len(turns) >= need:
                 replies = self._folded(theta, who, known, turns, carried)
@@ -84,12 +84,12 @@ class FlowerEngine:
         wanted = torch.full((len(clients),), -1) if own is None else own
         table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
         answered = torch.zeros(len(clients), dtype=torch.bool)
-        self.session.look(self._t, False)
+        self.session.update_roster(self._t, False)
         missing = list(range(len(clients)))
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
             self.session.evaluation_bytes += sum(scales.weigh(content) for content in messages.values())
-            answers = self.session.exchange.ask("evaluate", messages)
+            answers = self.session.exchange.send_and_receive("evaluate", messages)
             for i in missing:
                 most = None if self.federation.classes is None else int(clients.sizes[i])
                 found = self._usable(
@@ -135,7 +135,7 @@ class FlowerEngine:
         """Usable replies by participant; the bytes of all messages are counted, used or not."""
         clients, places, scales = self.federation.train, who.tolist(), Scales()
         messages = self.messages(theta, clients, places, known, t, "train")
-        answers = self.session.exchange.ask("train", messages)
+        answers = self.session.exchange.send_and_receive("train", messages)
         turns: dict[int, Turn] = {}
         for i, own in zip(places, known.tolist(), strict=True):
             node = self.session.roster.node(clients.ids[i])

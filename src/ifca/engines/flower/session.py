@@ -28,5 +28,5 @@ class Session:
     roster: Roster
     terms: Terms = field(default_factory=Terms)
     faults: FaultLog = field(default_factory=FaultLog)
-    look: Callable[[int, bool], None] = lambda _t, _joining: None  # for clients that came back, or may join
+    update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
     evaluation_bytes: int = 0
