@@ -26,8 +26,10 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, write_client
+from ifca.data.files import write_atomically
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.training.checkpoint import load_tensors
@@ -35,6 +37,7 @@ from ifca.training.checkpoint import load_tensors
 pytest.importorskip("flwr")
 
 from ifca.federation.admin_middleware import is_from_here
+from ifca.federation.follow import Follower
 from ifca.federation.keys import check_private, make_keys, write_client_key
 from ifca.federation.processes import free_port
 from ifca.federation.server_check import server_is_there
@@ -415,6 +418,56 @@ def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_pa
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Told:
+    """Remembers what it was told: rounds, and how many were done before them."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def started(self, training: Training) -> None:
+        self.events.append(f"after {len(training.history)}")
+
+    def round_ended(self, record: Record) -> None:
+        self.events.append(f"{record['round']}{record['part']}")
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        self.events.append(f"finished {summary}")
+
+
+def log_lines(rounds: range, part: str) -> str:
+    return "".join(json.dumps({"round": t, "part": part, "loss": [0.5] * t}) + "\n" for t in rounds)
+
+
+def test_a_log_that_was_shortened_is_followed_from_its_new_end(tmp_path: Path) -> None:
+    """Going on from a checkpoint cuts rounds off the log; they are done again and told as new, none twice."""
+    log, told = tmp_path / "rounds.jsonl", Told()
+    log.write_text(log_lines(range(6), "a"))
+    follower = Follower(tmp_path, read_config(None), told, lambda _sentence: None)
+    write_atomically(log, log_lines(range(4), "a").encode())
+    follower.read_new()
+    assert told.events == []
+    with log.open("a") as file:
+        file.write(log_lines(range(4, 6), "b") + '{"round": 6, "pa')
+    follower.read_new()
+    assert told.events == ["after 4", "4b", "5b"]
+    with log.open("a") as file:
+        file.write('rt": "b"}\n')
+    follower.read_new()
+    assert told.events[3:] == ["6b"]
+    longer = log_lines(range(4), "a") + log_lines(range(4, 5), "b") + log_lines(range(5, 9), "c")
+    write_atomically(log, longer.encode())  # shortened and longer than before, between two looks
+    follower.read_new()
+    assert told.events[4:] == ["after 5", "5c", "6c", "7c", "8c"]
+    with log.open("r+b") as cut:
+        cut.truncate(10)  # in place, in the middle of a line
+    follower.read_new()
+    with log.open("r+b") as cut:
+        cut.truncate(0)
+    log.write_text(log_lines(range(1), "d"))
+    follower.read_new()
+    assert told.events[9:] == ["after 0", "0d"]
 
 
 def test_administration_is_for_the_servers_own_machine() -> None:

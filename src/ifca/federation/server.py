@@ -61,10 +61,10 @@ def federate(
         )
         follower = Follower(out, config, callback, say)
         while not (work / DONE).exists():
-            follower.look()
+            follower.read_new()
             _still_there(superlink, work, home, run, log, follower)
             time.sleep(0.2)
-        follower.look()
+        follower.read_new()
         follower.finish()
 
 
@@ -89,8 +89,8 @@ def _still_there(
         raise KINDS.get(told["kind"], IFCAError)(told["message"])
     if superlink.poll() is not None:
         raise ProcessFailed(f"the SuperLink ended: {last_words(log)}; --resume goes on from the checkpoint")
-    if follower.silent_for() > 30:
-        follower.heard()
+    if follower.seconds_without_round() > 30:
+        follower.restart_clock()
         said = status(run, home)
         if said.startswith("finished") and not (work / DONE).exists() and not (work / FAILED).exists():
             raise ProcessFailed(f"the run ended ({said}); see {log}; --resume goes on from the checkpoint")
