@@ -98,6 +98,19 @@ def test_measured_bytes_agree_with_counted_ones(name: str) -> None:
         assert mine["bytes_up"] == pytest.approx(other["bytes_up"], rel=0.05)
 
 
+def test_the_bytes_of_local_solutions_are_counted() -> None:
+    """One-shot clustering: each of its 2 local rounds sends a client its own model, and takes its update."""
+    federation = groups((12, 7, 20, 14, 9), dimension=2000)
+    job = Job(federation, recipe_of("oneshot"), lambda: mlp(2000, 3, (5,)), engine="loop")
+    remote, _, _ = in_process(job)
+    solution = 4 * (3 * 2000 + 3)  # bytes of a logistic regression in float32
+    first, fitted = start(remote), fit(remote)
+    assert start(job).bytes_up.tolist() == [solution] * 5  # in simulation it is sent once, at the end
+    for name in ("bytes_down", "bytes_up"):
+        assert getattr(first, name).tolist() == pytest.approx([2 * solution] * 5, rel=0.05)
+        assert sum(record[name] for record in fitted.history) == int(getattr(fitted.state, name).sum())
+
+
 def test_half_precision_halves_the_updates_and_little_else(unequal: Federation) -> None:
     job = make_job(unequal, Recipe("ifca-plain", k=2, rounds=4, local_steps=3, seed=3), precision="float32")
     whole, half = fit(in_process(job)[0]), fit(in_process(job, half=True)[0])

@@ -77,6 +77,12 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, c
     return fitted
 
 
+def read_rounds(folder: Path) -> list[Record]:
+    """The records of the rounds that were finished in a folder; none where the first was not."""
+    log = folder / ROUNDS
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
 def append_line(file: Path, line: str) -> None:
     """Add a line to a log."""
     try:

@@ -87,6 +87,7 @@ def fit(
         record["restart"] = restart
         if not history:  # one-shot clusters before its first round
             record["seconds"] = round(record["seconds"] + preparation, 4)
+            record["bytes_down"] += 0 if resume else int(first.bytes_down.sum())
             record["bytes_up"] += 0 if resume else int(first.bytes_up.sum())
         history.append(record)
         if on_round is not None:
@@ -103,14 +104,12 @@ def start(job: Job, restart: int = 0) -> ClusterState:
     """The state before round 0: initial models, identities where they are given, an empty ledger."""
     m = len(job.federation.train)
     known = given_identity(job.recipe, m)
-    up = torch.zeros(m, dtype=torch.long)
+    down, up = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
     if job.recipe.algorithm == "oneshot":
-        known, sent = one_shot_clusters(job, restart)
-        up += sent
+        known, down, up = one_shot_clusters(job, restart)
     theta = initial_models(job, restart)
     if job.recipe.algorithm == "local":
         theta = {name: value.expand(m, *value.shape[1:]).clone() for name, value in theta.items()}
-    none = torch.zeros(m, dtype=torch.long)
     return ClusterState(
         theta=theta,
         round=0,
@@ -118,8 +117,8 @@ def start(job: Job, restart: int = 0) -> ClusterState:
         unchanged=0,
         checked=-1,
         changed=0,
-        asked=none - 1,
-        bytes_down=none,
+        asked=torch.full((m,), -1),
+        bytes_down=down,
         bytes_up=up,
         watch=begin(m, job.models) if job.recipe.repairs else None,
     )
@@ -152,8 +151,11 @@ def initial_models(job: Job, restart: int, redraw: int = 0) -> Params:
     return {name: value.to(job.device) for name, value in theta.items()}
 
 
-def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
-    """Lines 1 and 2 of Algorithm 1: the clients' clusters, and the bytes each sent up for it."""
+def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Lines 1 and 2 of Algorithm 1: the clients' clusters [m], and bytes down and up by client [m].
+
+    In simulation each client sends its solution up, once; on Flower what was sent is measured.
+    """
     alone = job.local_solutions()
     engine, first, clients = alone.make_engine(), start(alone, restart), job.federation.train
     advice = f"one-shot clustering: set erm_step_size to less than {alone.recipe.step_size}"
@@ -167,9 +169,9 @@ def one_shot_clusters(job: Job, restart: int) -> tuple[Tensor, int]:
         raise Diverged(
             f"{advice} (local training took the clients' mean loss from {before:.3g} to {after:.3g})"
         )
-    sent = Wire.of(state.theta, frozenset()).clustered
+    sent = 0 if job.remote is not None else Wire.of(state.theta, frozenset()).clustered
     labels = cluster_models(state.theta, job.make_clusterer(), job.recipe.k)
-    return numbered_by_clients(labels, clients), sent
+    return numbered_by_clients(labels, clients), state.bytes_down, state.bytes_up + sent
 
 
 def numbered_by_clients(labels: Tensor, clients: Clients) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from ifca.core.averages import gradient_averaging, model_averaging
@@ -43,10 +44,10 @@ def next_state(
     identity[who] = replies.identity
     if replies.carried is not None:
         down, up = down + replies.carried[0], up + replies.carried[1]
-    elif recipe.algorithm != "local":  # a local model never leaves its client
-        wire = wire or Wire.of(state.theta, job.shared)
-        down[who] += wire.down(known >= 0)
-        up[who] += wire.up(known >= 0)
+    else:
+        sent, received = counted_bytes(job, wire or Wire.of(state.theta, job.shared), known)
+        down[who] += sent
+        up[who] += received
     asked = known < 0
     last_asked = state.asked.clone()
     last_asked[who[asked]] = state.round
@@ -62,6 +63,13 @@ def next_state(
         bytes_down=down,
         bytes_up=up,
     )
+
+
+def counted_bytes(job: Job, wire: Wire, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Bytes down and up of a round for each of its participants; a local model never leaves its client."""
+    if job.recipe.algorithm == "local":
+        return torch.zeros_like(known), torch.zeros_like(known)
+    return wire.down(known >= 0), wire.up(known >= 0)
 
 
 def _check_models(recipe: Recipe, t: int, live: Tensor, theta: Params) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.identity import known_identity
+from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
@@ -23,7 +24,7 @@ from ifca.engines.live_models import train_live
 from ifca.methods.watch import check_is_due, without_judges
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
-from ifca.training.next_state import next_state
+from ifca.training.next_state import counted_bytes, next_state
 from ifca.training.repair import repaired_state
 
 OnRound = Callable[[ClusterState, Record], None]
@@ -35,7 +36,12 @@ def train(job: Job, engine: Engine, state: ClusterState, on_round: OnRound) -> C
     while state.round < job.recipe.rounds:
         began = time.perf_counter()
         who, known = taking_part(job, state)
-        state, record = one_round(job, engine, state, who, known, sketch)
+        try:
+            state, record = one_round(job, engine, state, who, known, sketch)
+        except Diverged as reason:
+            spent = counted_bytes(job, Wire.of(state.theta, job.shared), known)
+            reason.bytes_down, reason.bytes_up = (int(part.sum()) for part in spent)
+            raise
         if _evaluation_is_due(job.recipe, state.round):
             test = evaluate(engine, job, state.theta, state.identity)
             if test is not None:

@@ -37,8 +37,10 @@ MEGABYTES = ("bytes_to_80", "bytes_to_90")
 
 def table_of(summary: dict[str, Any]) -> str:
     """The rows of a summary, and how many units are not in them."""
-    lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
-    return markdown(summary["rows"]) + (lost if summary["diverged"] else "")
+    lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}."
+    if any("interval" in row and row["metric"] != "exponent" for row in summary["rows"]):
+        lost += " They count as failures in the shares of runs."
+    return markdown(summary["rows"]) + (f"{lost}\n" if summary["diverged"] else "")
 
 
 def markdown(rows: list[Row]) -> str:
