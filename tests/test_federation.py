@@ -40,7 +40,7 @@ from ifca.federation.admin_middleware import is_from_here
 from ifca.federation.follow import Follower
 from ifca.federation.keys import check_private, make_keys, write_client_key
 from ifca.federation.processes import free_port
-from ifca.federation.server_check import server_is_there
+from ifca.federation.server_check import server_is_reachable
 from ifca.federation.superlink import SuperLinkAddress
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -288,7 +288,7 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     make_keys(lab.here / "foreign", 1)
     foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt")
     here = f"127.0.0.1:{lab.port}"
-    assert server_is_there(here, lab.here / "tls" / "ca.crt")
+    assert server_is_reachable(here, lab.here / "tls" / "ca.crt")
     assert plain.wait(60) == 2
     assert f"error: {here}: asks for TLS" in lab.said(plain)
     assert foreign.wait(60) == 2
@@ -383,17 +383,17 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         make_keys(tmp_path / "old", 1)
     good, foreign, old = (tmp_path / name / "ca.crt" for name in ("good", "foreign", "old"))
     with listening(tmp_path / "good") as there:
-        assert server_is_there(there, good)
+        assert server_is_reachable(there, good)
         for ca, why in ((foreign, "unable to get local issuer"), (None, "asks for TLS")):
             with pytest.raises(InvalidInput, match=why):
-                server_is_there(there, ca)
+                server_is_reachable(there, ca)
     with listening(tmp_path / "old") as there, pytest.raises(InvalidInput, match="certificate has expired"):
-        server_is_there(there, old)
+        server_is_reachable(there, old)
     with listening(None) as there:
-        assert server_is_there(there, None)
+        assert server_is_reachable(there, None)
         with pytest.raises(InvalidInput, match="does not speak TLS"):
-            server_is_there(there, good)
-    assert not server_is_there(there, good)  # nobody is there any more
+            server_is_reachable(there, good)
+    assert not server_is_reachable(there, good)  # nobody is there any more
     with pytest.raises(InvalidInput, match="expired on 2020-12-31"):
         SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "old").check()
     SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "good").check()

@@ -12,7 +12,7 @@ from ifca.core.callbacks import Several
 from ifca.core.errors import Interrupted, InvalidInput
 from ifca.report.terminal.show import watched
 from ifca.runs.config import read_config
-from ifca.runs.run_folder import next_directory
+from ifca.runs.run_folder import check_unused, next_directory
 from ifca.runs.track.trackers import trackers
 
 app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
@@ -98,7 +98,7 @@ def server(
     track: Track = None,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
-    from ifca.federation.server import federate, new, resumed
+    from ifca.federation.server import resumed, run_server
     from ifca.federation.superlink import SuperLinkAddress
 
     if insecure == (tls_dir is not None):
@@ -112,11 +112,11 @@ def server(
     chosen = resumed(resume) if resume else read_config(config, settings)
     folder = resume or out or next_directory(chosen)
     if resume is None:
-        new(folder)
+        check_unused(folder)
     address, tracker = SuperLinkAddress(host, port, tls_dir), trackers(track, folder)
     try:
         watched(
-            lambda bars: federate(chosen, folder, address, Several([bars, *tracker]), typer.echo),
+            lambda bars: run_server(chosen, folder, address, Several([bars, *tracker]), typer.echo),
             folder,
             quiet,
         )

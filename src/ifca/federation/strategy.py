@@ -22,16 +22,20 @@ from ifca.engines.flower.exchange import Answers, Exchange
 from ifca.engines.flower.faults import TooFewClients
 from ifca.engines.flower.flower_engine import FlowerEngine
 from ifca.engines.flower.records import from_record, to_record
-from ifca.engines.flower.roster import Roster, query_members
+from ifca.engines.flower.roster import Roster
 from ifca.engines.flower.session import Session, Terms
 from ifca.engines.live_models import live_part
+from ifca.federation.client_manager import ClientManager
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
 from ifca.training.rounds import one_round, sketch_of, taking_part
 
 
-class _Collected(Exchange):
-    """Exchange that Flower's own loop has sent and collected already; what is asked beyond that is sent."""
+class _CollectedReplies(Exchange):
+    """An exchange whose messages Flower's own loop has sent and whose replies it has collected already.
+
+    What is sent beyond that goes over the grid.
+    """
 
     collected: dict[int, Message] | None = None  # by node
 
@@ -52,10 +56,10 @@ class IFCAStrategy(Strategy):
     """
 
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
-        self.job, self.state, self._mail = job, state, _Collected(grid)
+        self.job, self.state, self._exchange = job, state, _CollectedReplies(grid)
         self.history, self._sketch = list[Record](), sketch_of(job, state)
         terms = replace(terms or Terms(), attempts=1, pause=0)
-        self.session = Session(self._mail, roster, terms)
+        self.session = Session(self._exchange, roster, terms)
         self._engine, self._sent = (
             FlowerEngine(self.session, job.recipe, job.federation, job.shared),
             list[Message](),
@@ -84,7 +88,7 @@ class IFCAStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Lines 13 to 15: the averages. Too few usable replies: the models stay, the round is done again."""
         del server_round
-        self._mail.collected = self._by_node(replies)
+        self._exchange.collected = self._by_node(replies)
         try:
             self.state, record = one_round(
                 self.job, self._engine, self.state, self._who, self._known, self._sketch
@@ -111,7 +115,7 @@ class IFCAStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Accuracy and loss by the paper's rule."""
         del server_round
-        self._mail.collected = self._by_node(replies)
+        self._exchange.collected = self._by_node(replies)
         test = evaluate(self._engine, self.job, self.state.theta, self.state.identity)
         if test is None:
             return None
@@ -138,9 +142,8 @@ class IFCAStrategy(Strategy):
         return {node[reply.metadata.reply_to_message_id]: reply for reply in replies}
 
 
-def gather(grid: Grid, timeout: float = 60.0) -> Roster:
-    """The clients at the nodes that are connected now."""
-    exchange = Exchange(grid, timeout=timeout)
-    session = Session(exchange, Roster(()))
-    members, _ = query_members(exchange, exchange.nodes(), session.faults, 0, timeout)
-    return session.roster.joined(members, exchange.nodes(), session.faults, 0)
+def gather(grid: Grid, clients: int = 1, timeout: float = 60.0) -> Roster:
+    """Wait for so many clients; given up when no new one has joined for timeout seconds."""
+    session = Session(Exchange(grid), Roster(()))
+    ClientManager(session).wait_for(clients, timeout)
+    return session.roster
