@@ -26,8 +26,10 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, write_client
+from ifca.data.files import write_atomically
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.training.checkpoint import load_tensors
@@ -35,9 +37,10 @@ from ifca.training.checkpoint import load_tensors
 pytest.importorskip("flwr")
 
 from ifca.federation.admin_middleware import is_from_here
+from ifca.federation.follow import Follower
 from ifca.federation.keys import check_private, make_keys, write_client_key
 from ifca.federation.processes import free_port
-from ifca.federation.server_check import server_is_there
+from ifca.federation.server_check import server_is_reachable
 from ifca.federation.superlink import SuperLinkAddress
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -82,6 +85,57 @@ def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     assert summary["engine"] == "flower"
     assert summary["faults"] == {}
     assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
+
+
+OWN = """
+import os
+
+import numpy as np
+
+from ifca.data import Client
+
+
+def clients(m, shift):
+    rng = np.random.default_rng(0)
+    rules = rng.normal(size=(2, 6, 3))
+    found = []
+    for i in range(m):
+        x = rng.normal(size=(30, 6)).astype(np.float32) + shift
+        y = (x @ rules[i % 2]).argmax(1)
+        found.append(Client(x[:20], y[:20], x[20:], y[20:], f"c{i}", i % 2))
+    return found
+
+
+def only_at_the_server(**arguments):
+    first = os.environ.setdefault("FIRST_PROCESS", str(os.getpid()))
+    if first != str(os.getpid()):
+        raise FileNotFoundError("no such disk")
+    return clients(**arguments)
+"""
+OWN_JOB = """
+algorithm = "ifca-plain"
+k = 2
+rounds = 2
+device = "cpu"
+data = { name = "function", load = "own_module:LOAD", arguments = { m = 4, shift = 0.5 } }
+model = { name = "mlp", hidden = [8] }
+"""
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_simulation_of_a_function_of_the_users(tmp_path: Path) -> None:
+    """It equals the run without Flower; where it fails at every node, the run ends with the reason."""
+    (tmp_path / "own_module.py").write_text(OWN)
+    (tmp_path / "job.toml").write_text(OWN_JOB.replace("LOAD", "clients"))
+    (tmp_path / "bad.toml").write_text(OWN_JOB.replace("LOAD", "only_at_the_server"))
+    done = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert ifca("run", "job.toml", "--out", "loop", "--engine", "loop", cwd=tmp_path).returncode == 0
+    assert_same_result(tmp_path / "flower", tmp_path / "loop")
+    failed = ifca("federate", "simulate", "bad.toml", "--out", "bad", cwd=tmp_path)
+    assert failed.returncode == 2
+    assert "error: none of the 4 connected nodes can join; the first: raised (data.load: " in failed.stderr
+    assert "FileNotFoundError: no such disk" in failed.stderr.splitlines()[-1]
 
 
 @pytest.mark.xdist_group("processes")
@@ -234,7 +288,7 @@ def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
     make_keys(lab.here / "foreign", 1)
     foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt")
     here = f"127.0.0.1:{lab.port}"
-    assert server_is_there(here, lab.here / "tls" / "ca.crt")
+    assert server_is_reachable(here, lab.here / "tls" / "ca.crt")
     assert plain.wait(60) == 2
     assert f"error: {here}: asks for TLS" in lab.said(plain)
     assert foreign.wait(60) == 2
@@ -329,17 +383,17 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         make_keys(tmp_path / "old", 1)
     good, foreign, old = (tmp_path / name / "ca.crt" for name in ("good", "foreign", "old"))
     with listening(tmp_path / "good") as there:
-        assert server_is_there(there, good)
+        assert server_is_reachable(there, good)
         for ca, why in ((foreign, "unable to get local issuer"), (None, "asks for TLS")):
             with pytest.raises(InvalidInput, match=why):
-                server_is_there(there, ca)
+                server_is_reachable(there, ca)
     with listening(tmp_path / "old") as there, pytest.raises(InvalidInput, match="certificate has expired"):
-        server_is_there(there, old)
+        server_is_reachable(there, old)
     with listening(None) as there:
-        assert server_is_there(there, None)
+        assert server_is_reachable(there, None)
         with pytest.raises(InvalidInput, match="does not speak TLS"):
-            server_is_there(there, good)
-    assert not server_is_there(there, good)  # nobody is there any more
+            server_is_reachable(there, good)
+    assert not server_is_reachable(there, good)  # nobody is there any more
     with pytest.raises(InvalidInput, match="expired on 2020-12-31"):
         SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "old").check()
     SuperLinkAddress("127.0.0.1", free_port(), tmp_path / "good").check()
@@ -364,6 +418,56 @@ def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_pa
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Told:
+    """Remembers what it was told: rounds, and how many were done before them."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def started(self, training: Training) -> None:
+        self.events.append(f"after {len(training.history)}")
+
+    def round_ended(self, record: Record) -> None:
+        self.events.append(f"{record['round']}{record['part']}")
+
+    def finished(self, summary: dict[str, Any]) -> None:
+        self.events.append(f"finished {summary}")
+
+
+def log_lines(rounds: range, part: str) -> str:
+    return "".join(json.dumps({"round": t, "part": part, "loss": [0.5] * t}) + "\n" for t in rounds)
+
+
+def test_a_log_that_was_shortened_is_followed_from_its_new_end(tmp_path: Path) -> None:
+    """Going on from a checkpoint cuts rounds off the log; they are done again and told as new, none twice."""
+    log, told = tmp_path / "rounds.jsonl", Told()
+    log.write_text(log_lines(range(6), "a"))
+    follower = Follower(tmp_path, read_config(None), told, lambda _sentence: None)
+    write_atomically(log, log_lines(range(4), "a").encode())
+    follower.read_new()
+    assert told.events == []
+    with log.open("a") as file:
+        file.write(log_lines(range(4, 6), "b") + '{"round": 6, "pa')
+    follower.read_new()
+    assert told.events == ["after 4", "4b", "5b"]
+    with log.open("a") as file:
+        file.write('rt": "b"}\n')
+    follower.read_new()
+    assert told.events[3:] == ["6b"]
+    longer = log_lines(range(4), "a") + log_lines(range(4, 5), "b") + log_lines(range(5, 9), "c")
+    write_atomically(log, longer.encode())  # shortened and longer than before, between two looks
+    follower.read_new()
+    assert told.events[4:] == ["after 5", "5c", "6c", "7c", "8c"]
+    with log.open("r+b") as cut:
+        cut.truncate(10)  # in place, in the middle of a line
+    follower.read_new()
+    with log.open("r+b") as cut:
+        cut.truncate(0)
+    log.write_text(log_lines(range(1), "d"))
+    follower.read_new()
+    assert told.events[9:] == ["after 0", "0d"]
 
 
 def test_administration_is_for_the_servers_own_machine() -> None:

@@ -26,7 +26,7 @@ from flwr.app import Context
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.records import from_record
-from ifca.engines.flower.roster import introduce
+from ifca.engines.flower.roster import query_members
 from ifca.federation.clientapp import make_client_app
 from ifca.federation.strategy import IFCAStrategy, gather
 
@@ -51,7 +51,7 @@ def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
     grid = LocalGrid(app, len(parts))
     exchange, faults = Exchange(grid, timeout=5, poll=0.01), FaultLog()
-    members = introduce(exchange, exchange.nodes(), faults, 0, 5)
+    members, _ = query_members(exchange, exchange.nodes(), faults, 0, 5)
     session = Session(
         exchange, Roster(()).joined(members, exchange.nodes(), faults, 0), Terms(pause=0, **terms), faults
     )
@@ -96,6 +96,19 @@ def test_measured_bytes_agree_with_counted_ones(name: str) -> None:
     for mine, other in zip(measured, counted, strict=True):
         assert mine["bytes_down"] == pytest.approx(other["bytes_down"], rel=0.05)
         assert mine["bytes_up"] == pytest.approx(other["bytes_up"], rel=0.05)
+
+
+def test_the_bytes_of_local_solutions_are_counted() -> None:
+    """One-shot clustering: each of its 2 local rounds sends a client its own model, and takes its update."""
+    federation = groups((12, 7, 20, 14, 9), dimension=2000)
+    job = Job(federation, recipe_of("oneshot"), lambda: mlp(2000, 3, (5,)), engine="loop")
+    remote, _, _ = in_process(job)
+    solution = 4 * (3 * 2000 + 3)  # bytes of a logistic regression in float32
+    first, fitted = start(remote), fit(remote)
+    assert start(job).bytes_up.tolist() == [solution] * 5  # in simulation it is sent once, at the end
+    for name in ("bytes_down", "bytes_up"):
+        assert getattr(first, name).tolist() == pytest.approx([2 * solution] * 5, rel=0.05)
+        assert sum(record[name] for record in fitted.history) == int(getattr(fitted.state, name).sum())
 
 
 def test_half_precision_halves_the_updates_and_little_else(unequal: Federation) -> None:

@@ -65,6 +65,38 @@ def test_summary_has_a_row_for_each_setting_algorithm_and_metric() -> None:
     assert (found["diverged"], len(found["rows"][0]["values"])) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "unit", "good", "shares"),
+    [
+        ("rotated-mnist", 0, {"test_accuracy": 0.9, "all_right": True}, {"ifca": 2}),
+        ("rotated-mnist", 2, {"test_accuracy": 0.9}, {}),  # the global model has no clusters to find
+        ("synthetic-a", 1, {"success": True, "distance": 0.1}, {"ifca": 2}),
+        (
+            "initialisation",
+            0,
+            {"starts": [{"train_loss": 1.0, "all_right": True, "cluster_accuracy": 1.0}] * 10},
+            dict.fromkeys(["ifca-plain", "ifca-plain, best of 5 starts", "ifca-plain, best of 10 starts"], 2),
+        ),
+    ],
+)
+def test_a_diverged_unit_is_a_failure_in_the_share_of_successes(
+    name: str, unit: int, good: dict[str, Any], shares: dict[str, int]
+) -> None:
+    """Two of three seeds succeed; where all diverge, none does."""
+    units = [one for one in experiment(name).units() if one.seed == 0]
+    common = {"seconds": 1.0, "device": "cpu", "versions": {"torch": "2"}, "commit": "abc"}
+    line = {"setting": units[unit].setting, "algorithm": units[unit].algorithm, **common}
+    lines = [{**line, "seed": 0, "diverged": "no"}, *[{**line, "seed": seed, **good} for seed in (1, 2)]]
+    found = summary(experiment(name), lines, quick=False)
+    rows = {row["algorithm"]: row for row in found["rows"] if "interval" in row}
+    assert {algorithm: sum(row["values"]) / 100 for algorithm, row in rows.items()} == shares
+    assert all(sorted(row["seeds"]) == [0, 1, 2] and row["interval"][1] < 98 for row in rows.values())
+    assert all(len(row["values"]) == 2 for row in found["rows"] if "interval" not in row)
+    assert ("failures" in table_of(found)) == bool(shares)
+    (row,) = summary(experiment(name), lines[:1], quick=False)["rows"]
+    assert (row["mean"], row["seeds"]) == (0.0, [0])
+
+
 def test_every_experiment_is_whole() -> None:
     assert len(MODULES) == 13
     for name in MODULES:

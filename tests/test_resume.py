@@ -240,6 +240,36 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [f.name for f in tmp_path.iterdir()] == ["x.safetensors"]
 
 
+CUBIC = """
+import torch
+from torch import nn
+
+
+class Cubic(nn.Module):  # y = sum of w^3 x: from w = 3 every step is longer than the last
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((5,), 0.3 if torch.rand(1) < 0.5 else 3.0))
+
+    def forward(self, x):
+        return (x * self.weight**3).sum(1, keepdim=True)
+"""
+
+
+def test_the_bytes_of_a_diverged_restart_are_counted(tmp_path: Path) -> None:
+    """Four clients, a model of five numbers: 20 bytes down, 28 up in each round, also in the last one."""
+    (tmp_path / "cubic.py").write_text(CUBIC)
+    settings = ["algorithm=ifca-plain", "k=1", "rounds=4", "restarts=2", "step_size=0.02", "local_steps=1"]
+    settings += ["model.name=cubic:Cubic", "baselines=[]", f"code={tmp_path}", "device=cpu"]
+    settings += ["data={name='synthetic', clients=4, samples=20, dimension=5, clusters=1}"]
+    summary = run(read_config(None, settings), tmp_path / "run")
+    diverged, good = summary["restarts"]
+    assert "training diverged: in round 3" in diverged["error"]
+    assert (good["bytes_down"], good["bytes_up"]) == (4 * 4 * 20, 4 * 4 * 28)
+    assert (diverged["bytes_down"], diverged["bytes_up"]) == (3 * 4 * 20, 3 * 4 * 28)
+    assert diverged["seconds"] > 0
+    assert summary["bytes_down"] == 7 * 4 * 20
+
+
 def test_clients_csv_agrees_with_the_ledger(tmp_path: Path) -> None:
     summary = run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), tmp_path / "run")
     with (tmp_path / "run" / "clients.csv").open() as table:

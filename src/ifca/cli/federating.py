@@ -85,11 +85,11 @@ def server(
     track: Track = None,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
-    from ifca.federation.server import federate, new, resumed
+    from ifca.federation.server import resumed, run_server
     from ifca.federation.superlink import SuperLinkAddress
     from ifca.report.terminal.show import watched
     from ifca.runs.config import read_config
-    from ifca.runs.run_folder import next_directory
+    from ifca.runs.run_folder import check_unused, next_directory
 
     if insecure == (tls_dir is not None):
         raise InvalidInput("give --tls-dir (made by 'ifca federate keys'), or say --insecure")
@@ -102,10 +102,10 @@ def server(
     chosen = resumed(resume) if resume else read_config(config, settings)
     folder = resume or out or next_directory(chosen)
     if resume is None:
-        new(folder)
+        check_unused(folder)
     address = SuperLinkAddress(host, port, tls_dir)
     try:
-        watched(lambda told: federate(chosen, folder, address, told, typer.echo), folder, quiet, track)
+        watched(lambda told: run_server(chosen, folder, address, told, typer.echo), folder, quiet, track)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from ifca.cli.options import ConfigFile, Device, Engine, Model, Out, Quiet, Settings, Track
 
@@ -64,6 +64,6 @@ def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | Non
 
 def _algorithms() -> list[str]:
     """All there are: the one place that says what 'compare' compares."""
-    from ifca.core.recipe import Algorithm
+    from ifca.methods import method_names
 
-    return list(get_args(Algorithm))
+    return list(method_names())

@@ -15,6 +15,7 @@ class Diverged(IFCAError):
     """A loss or a model became NaN or infinite."""
 
     code = 1
+    bytes_down = bytes_up = 0  # of the round that was given up, over all its participants
 
 
 class TooFewClients(IFCAError):

@@ -1,8 +1,8 @@
-"""Flower's SuperLink with its doors for administration open to this machine only.
+"""Flower's SuperLink whose Control API answers this machine only: an ASGI middleware.
 
-Flower serves clients, administration (submit a run, register a key) and its own app processes on one port,
-and without an account service it asks nobody who administers. Started as a module, this is flower-superlink
-with the same options, but the last two answer only requests from the machine itself.
+Flower serves the Fleet API (clients), the Control API (submit a run, register a key) and its app processes on
+one port, and without an account service it does not check who uses the Control API. Started as a module,
+this is flower-superlink with the same options, but all except the Fleet API answers this machine only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
-PUBLIC = ("/v1/fleet", "/health")
+PUBLIC = ("/v1/fleet", "/health")  # open to clients
 
 
 class LocalAdminMiddleware:
@@ -45,7 +45,7 @@ def is_from_here(scope: Scope) -> bool:
 
 
 def main() -> None:
-    """Start the SuperLink behind the gate."""
+    """Start the SuperLink with this middleware before all others."""
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware

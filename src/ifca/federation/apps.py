@@ -19,14 +19,14 @@ from ifca.federation.clientapp import make_client_app, one_client
 from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
-from ifca.runs.config import Config, FederationConfig, read_config
+from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.run_folder import PRIVATE
 from ifca.training import Job
 
 LoadClient = Callable[[Context], Client]
-DONE, FAILED = "done.json", "failed.json"  # told to 'ifca federate server', which waits in another process
-POLL = 0.2  # seconds between looks for replies
+DONE, FAILED = "done.json", "failed.json"  # for 'ifca federate server', which waits in another process
+POLL = 0.2  # seconds between two pulls of replies
 
 
 def client_app(
@@ -38,20 +38,21 @@ def client_app(
     model: a torch module or a function that makes one, in place of the config's.
     """
 
-    def site(context: Context) -> Federation:
+    def node_data(context: Context) -> Federation:
         if load_client is not None:
             return one_client(load_client(context), context)
         if "data" in context.node_config:
             return one_client(read_client(client_file(Path(str(context.node_config["data"])))), context)
         place = int(context.node_config.get("partition-id", -1))
-        return part_of(_whole(config_of(context, config)), place)
+        chosen = json.dumps(config_dict(config_of(context, config)))
+        return partition_of(_all_clients(chosen), place)
 
     def job_of(context: Context, mine: Federation) -> Job:
         alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
         job = make_job(alone, mine)
         return job if model is None else replace(job, model=as_factory(model))
 
-    return make_client_app(site, job_of)
+    return make_client_app(node_data, job_of)
 
 
 def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp:
@@ -65,9 +66,9 @@ def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp
         try:
             serve(grid, config_of(context, config), out, model=made, poll=POLL)
         except IFCAError as reason:
-            _note(out, FAILED, {"kind": type(reason).__name__, "message": str(reason)})
+            _write_status(out, FAILED, {"kind": type(reason).__name__, "message": str(reason)})
             raise
-        _note(out, DONE, {})
+        _write_status(out, DONE, {})
 
     return app
 
@@ -83,12 +84,12 @@ def config_of(context: Context, config: Path | Config) -> Config:
 
 
 @lru_cache(maxsize=1)
-def _whole(config: Config) -> Federation:
-    """The config's data, once in a process that plays many clients."""
-    return make_federation(config)
+def _all_clients(config: str) -> Federation:
+    """The data of a config (as JSON, since a Config may hold a table), once in a process of many clients."""
+    return make_federation(parse_config(json.loads(config), "config"))
 
 
-def part_of(whole: Federation, place: int) -> Federation:
+def partition_of(whole: Federation, place: int) -> Federation:
     """The client at a place of a federation, with its test part."""
     if not 0 <= place < len(whole.train):
         raise InvalidInput(f"partition-id is {place}, but the data has {len(whole.train)} clients")
@@ -97,7 +98,7 @@ def part_of(whole: Federation, place: int) -> Federation:
     return Federation(whole.train.subset([place]), test, whole.classes)
 
 
-def _note(out: Path, name: str, content: dict[str, str]) -> None:
+def _write_status(out: Path, name: str, content: dict[str, str]) -> None:
     if (out / PRIVATE).is_dir():
         write_atomically(out / PRIVATE / name, json.dumps(content).encode())
 

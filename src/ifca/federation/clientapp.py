@@ -16,18 +16,18 @@ from ifca.data import Client, Clients, Federation
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
 from ifca.training.job import Job
 
-Site = Callable[[Context], Federation]
+NodeData = Callable[[Context], Federation]
 """A node's own data: a federation of one client."""
 JobOf = Callable[[Context, Federation], Job]
 """How that client trains: recipe, model, device. Only the server knows k and the other clients."""
 
 
-def make_client_app(site: Site, job_of: JobOf) -> ClientApp:
-    """What a node runs: it says who it is, takes its turns, and judges models. Data stay where they are."""
+def make_client_app(node_data: NodeData, job_of: JobOf) -> ClientApp:
+    """The app of a node: query says who the client is, train and evaluate work on its own data."""
     app = ClientApp()
 
     def job(message: Message, context: Context) -> Job:
-        turn, mine = message.content.config_records[TURN], site(context)
+        turn, mine = message.content.config_records[TURN], node_data(context)
         classes = cast(int, turn["classes"])
         mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
         whole = job_of(context, mine)
@@ -36,7 +36,7 @@ def make_client_app(site: Site, job_of: JobOf) -> ClientApp:
     @app.query()
     def describe(message: Message, context: Context) -> Message:
         place = int(context.node_config.get("partition-id", -1))
-        return Message(description(site(context), place), reply_to=message)
+        return Message(description(node_data(context), place), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -44,7 +44,7 @@ def make_client_app(site: Site, job_of: JobOf) -> ClientApp:
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return Message(judge(job(message, context), message.content), reply_to=message)
+        return Message(score_models(job(message, context), message.content), reply_to=message)
 
     return app
 
@@ -91,7 +91,7 @@ def take_turn(job: Job, content: RecordDict) -> RecordDict:
     return RecordDict({UPDATE: to_record(update), REPLY: found})
 
 
-def judge(job: Job, content: RecordDict) -> RecordDict:
+def score_models(job: Job, content: RecordDict) -> RecordDict:
     """Loss and right predictions of every model that was sent, on this client's training or test data."""
     part = job.federation.test if content.config_records[TURN]["part"] == "test" else job.federation.train
     assert part is not None

@@ -1,4 +1,4 @@
-"""What the flwr command does for us: let keys in, submit a run, say how it is."""
+"""Flower's command line and Control API: register SuperNodes, submit a run, ask for its status."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ifca.federation.processes import ProcessFailed, environment
 from ifca.federation.superlink import SuperLinkAddress
 
 
-def connection(home: Path, address: SuperLinkAddress) -> None:
-    """Tell the flwr command where the SuperLink is."""
+def write_connection(home: Path, address: SuperLinkAddress) -> None:
+    """Write the SuperLink's connection into the flwr command's config."""
     link: dict[str, Any] = {"address": address.local}
     if address.tls is None:
         link["insecure"] = True
@@ -42,8 +42,8 @@ def _flwr(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def register(address: SuperLinkAddress, work: Path) -> None:
-    """Let the clients' keys in; the SuperLink's database remembers those it was told before."""
+def register_supernodes(address: SuperLinkAddress, work: Path) -> None:
+    """Register the clients' public keys; those of an earlier time are in the SuperLink's database."""
     done = work / "registered"
     known = done.read_text().splitlines() if done.exists() else []
     new = [key for key in address.public_keys() if key.read_text().strip() not in known]
@@ -64,8 +64,8 @@ def register(address: SuperLinkAddress, work: Path) -> None:
         client.close()
 
 
-def submit(app: Path, home: Path) -> str:
-    """Start the run; its number."""
+def submit_run(app: Path, home: Path) -> str:
+    """Submit the app as a run; its run id."""
     result = _flwr(home, "run", str(app), "ifca", "--format", "json")
     try:
         told = json.loads(result.stdout[result.stdout.index("{") :])
@@ -75,8 +75,8 @@ def submit(app: Path, home: Path) -> str:
         raise ProcessFailed(f"Flower did not take the run: {said}") from None
 
 
-def status(run: str, home: Path) -> str:
-    """What Flower says of a run: starting, running, finished:failed, …"""
+def run_status(run: str, home: Path) -> str:
+    """The status of a run: starting, running, finished:failed, …"""
     result = _flwr(home, "list", "--run-id", run, "ifca", "--format", "json")
     try:
         told = json.loads(result.stdout[result.stdout.index("{") :])

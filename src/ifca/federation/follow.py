@@ -2,36 +2,75 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
-from ifca.data.jsonl import parse_jsonl, read_jsonl
-from ifca.federation.serverapp import FAULTS
+from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict
 from ifca.runs.results import finished_summary
-from ifca.runs.run_folder import CONFIG, ROUNDS, open_directory
+from ifca.runs.run_folder import CONFIG, FAULTS, ROUNDS, open_directory
+
+
+class LogReader:
+    """The new lines of a log that another process writes, and shortens when it goes back to a checkpoint."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._position = 0  # bytes that were read: whole lines
+        self._file = -1  # inode: a shortened log is a new file
+        self._lines: list[int] = []  # a hash of each line that was read
+
+    def new_lines(self) -> tuple[list[str], bool]:
+        """Whole lines that were not read yet, and whether the log was shortened since.
+
+        What a shortened log has kept is not told again; what differs from before is new.
+        """
+        if not self.log.exists():
+            return [], False
+        with self.log.open("rb") as file:
+            status = os.fstat(file.fileno())
+            shortened = status.st_size < self._position or self._file not in (-1, status.st_ino)
+            self._file = status.st_ino
+            file.seek(0 if shortened else self._position)
+            text = file.read()
+        lines = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)
+        if shortened:
+            kept = 0
+            while kept < min(len(lines), len(self._lines)) and hash(lines[kept]) == self._lines[kept]:
+                kept += 1
+            self._position, self._lines = sum(map(len, lines[:kept])), self._lines[:kept]
+            lines = lines[kept:]
+        self._position += sum(map(len, lines))
+        self._lines += map(hash, lines)
+        return [line.decode() for line in lines], shortened
 
 
 class Follower:
-    """Tells a watcher about each new line of the logs of a run's parts, and says what went wrong."""
+    """Tells a callback about each new round of a run and its baselines, and says what went wrong."""
 
     def __init__(self, out: Path, config: Config, callback: Callback, say: Callable[[str], None]) -> None:
         self.out, self.config, self.callback, self.say = out, config, callback, say
-        self._read: dict[Path, int] = {}
-        self._stage: Path | None = None
-        self._heard = time.monotonic()
+        self._readers: dict[Path, LogReader] = {}
+        self._current: Path | None = None  # the log of the training that was told of last
+        self._last_round = time.monotonic()
         for log in (*self._logs(), out / FAULTS):  # of an earlier part of the run
-            self._read[log] = log.stat().st_size if log.exists() else 0
+            self._reader(log).new_lines()
 
-    def look(self) -> None:
-        """Read what is new."""
-        for fault in self._new(self.out / FAULTS):
+    def read_new(self) -> None:
+        """Read and tell what is new."""
+        for line in self._reader(self.out / FAULTS).new_lines()[0]:
+            fault = json.loads(line)
             self.say(f"{fault['kind']}: client {fault['client']} ({fault['detail']})")
         for log in self._logs():
-            for record in self._new(log):
-                self._tell(log, record)
+            lines, shortened = self._reader(log).new_lines()
+            if shortened and log == self._current:
+                self._current = None  # its rounds go on from an earlier one
+            for line in lines:
+                self._tell(log, json.loads(line))
 
     def finish(self) -> None:
         """Tell what came out, of the run and of its baselines."""
@@ -39,36 +78,28 @@ class Follower:
             if (summary := finished_summary(folder)) is not None:
                 self.callback.finished(summary)
 
-    def heard(self) -> None:
-        """Start counting silence again."""
-        self._heard = time.monotonic()
+    def restart_clock(self) -> None:
+        """Count the seconds without a round from now on."""
+        self._last_round = time.monotonic()
 
-    def silent_for(self) -> float:
+    def seconds_without_round(self) -> float:
         """Seconds since the last round ended."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_round
 
-    def _new(self, log: Path) -> list[Record]:
-        """The lines of a log that were not read yet."""
-        if not log.exists():
-            return []
-        with log.open("rb") as file:
-            file.seek(min(self._read.get(log, 0), log.stat().st_size))
-            new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read[log] = self._read.get(log, 0) + len(whole)
-        return parse_jsonl(log, whole, self._read[log] - len(whole))
+    def _reader(self, log: Path) -> LogReader:
+        return self._readers.setdefault(log, LogReader(log))
 
     def _logs(self) -> list[Path]:
-        return (
-            sorted(self.out.rglob(ROUNDS), key=lambda log: log.stat().st_mtime) if self.out.exists() else []
-        )
+        """The logs of all trainings; that of the best restart is copied to its run at the end."""
+        logs = [log for log in self.out.rglob(ROUNDS) if not (log.parent / "restarts").exists()]
+        return sorted(logs, key=lambda log: log.stat().st_mtime)
 
     def _tell(self, log: Path, record: Record) -> None:
-        if log != self._stage:
+        if log != self._current:
             owner = log.parent if (log.parent / CONFIG).exists() else log.parent.parent.parent
             config = open_directory(owner) if (owner / CONFIG).exists() else self.config
-            self._stage = log
+            self._current = log
             before = read_jsonl(log)[: record["round"]]
             self.callback.started(Training(config.algorithm, config.rounds, before, config_dict(config)))
         self.callback.round_ended(record)
-        self.heard()
+        self.restart_clock()

@@ -16,7 +16,7 @@ from ifca.runs.run_folder import CHECKPOINT
 from ifca.training.checkpoint import load_state, save_state
 
 
-def admit(out: Path, before: Roster, after: Federation, recipe: Recipe) -> None:
+def add_clients_to_checkpoints(out: Path, before: Roster, after: Federation, recipe: Recipe) -> None:
     """Add rows for new clients, at the end, to every checkpoint of a run that is not finished."""
     new = len(after.train) - len(before.members)
     if not before.members or not new:

@@ -71,16 +71,16 @@ def _end_with_parent() -> None:
 
 def stop(process: subprocess.Popen[bytes], patience: float = 8.0) -> None:
     """Ask a process to end, then make it; its children, which Flower detaches, too."""
-    family = [process.pid, *descendants(process.pid)]
-    for polite, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, patience)):
-        for pid in family:
+    pids = [process.pid, *descendants(process.pid)]
+    for sent, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, patience)):
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, polite)
+                os.kill(pid, sent)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             process.poll()
-            family = [pid for pid in family if _alive(pid)]
-            if not family:
+            pids = [pid for pid in pids if _alive(pid)]
+            if not pids:
                 process.wait()
                 return
             time.sleep(0.1)
@@ -121,7 +121,7 @@ def wait_healthy(
     reason = "no answer"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ProcessFailed(f"Flower's process ended at once: {last_words(log)}")
+            raise ProcessFailed(f"Flower's process ended at once: {last_lines(log)}")
         try:
             with urllib.request.urlopen(url, timeout=2, context=context):
                 return
@@ -131,7 +131,7 @@ def wait_healthy(
     raise ProcessFailed(f"{url} did not answer within {seconds:.0f} s ({reason}); see {log}")
 
 
-def last_words(log: Path, lines: int = 3) -> str:
+def last_lines(log: Path, lines: int = 3) -> str:
     """The end of a log, on one line."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     return " | ".join([line.strip() for line in text if line.strip()][-lines:])[-600:]

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import tomli_w
 
-from ifca.core.callbacks import Callback as Told
+from ifca.core.callbacks import Callback
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.engines.flower import TooFewClients
 from ifca.federation.apps import DONE, FAILED
-from ifca.federation.flwr_command import connection, register, status, submit
+from ifca.federation.flwr_command import register_supernodes, run_status, submit_run, write_connection
 from ifca.federation.follow import Follower
 from ifca.federation.keys import CA
-from ifca.federation.processes import ProcessFailed, last_words, running, wait_healthy
+from ifca.federation.processes import ProcessFailed, last_lines, running, wait_healthy
 from ifca.federation.superlink import SuperLinkAddress
 from ifca.runs.config import Config, with_absolute_paths, write_config
-from ifca.runs.run_folder import CONFIG, PRIVATE, check_unused, open_directory
+from ifca.runs.run_folder import CONFIG, PRIVATE, open_directory
 
 APP = '''"""Made by ifca federate server: the config beside this file, on Flower."""
 
@@ -37,8 +37,8 @@ server = server_app(CONFIG)
 KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)}
 
 
-def federate(
-    config: Config, out: Path, address: SuperLinkAddress, callback: Told, say: Callable[[str], None]
+def run_server(
+    config: Config, out: Path, address: SuperLinkAddress, callback: Callback, say: Callable[[str], None]
 ) -> None:
     """Serve one run to its end; an interruption leaves its checkpoint, to go on from with --resume."""
     address.check()
@@ -52,19 +52,19 @@ def federate(
         scheme = "http" if address.tls is None else "https"
         ca = None if address.tls is None else address.tls / CA
         wait_healthy(superlink, f"{scheme}://{address.local}/health", ca, log, 90)
-        connection(home, address)
-        register(address, work)
-        run = submit(_app(config, out, work), home)
+        write_connection(home, address)
+        register_supernodes(address, work)
+        run = submit_run(_write_app(config, out, work), home)
         terms = config.federation
         say(
             f"open at {address.host}:{address.port}; waiting for {terms.clients or terms.min_clients} clients"
         )
         follower = Follower(out, config, callback, say)
         while not (work / DONE).exists():
-            follower.look()
-            _still_there(superlink, work, home, run, log, follower)
+            follower.read_new()
+            _check_alive(superlink, work, home, run, log, follower)
             time.sleep(0.2)
-        follower.look()
+        follower.read_new()
         follower.finish()
 
 
@@ -76,27 +76,23 @@ def resumed(out: Path) -> Config:
     return config
 
 
-def new(out: Path) -> None:
-    """Refuse a folder in use before anything is started."""
-    check_unused(out)
-
-
-def _still_there(
+def _check_alive(
     superlink: subprocess.Popen[bytes], work: Path, home: Path, run: str, log: Path, follower: Follower
 ) -> None:
+    """Raise what the ServerApp reported, or that the SuperLink or the run has ended."""
     if (work / FAILED).exists():
         told = json.loads((work / FAILED).read_text())
         raise KINDS.get(told["kind"], IFCAError)(told["message"])
     if superlink.poll() is not None:
-        raise ProcessFailed(f"the SuperLink ended: {last_words(log)}; --resume goes on from the checkpoint")
-    if follower.silent_for() > 30:
-        follower.heard()
-        said = status(run, home)
+        raise ProcessFailed(f"the SuperLink ended: {last_lines(log)}; --resume goes on from the checkpoint")
+    if follower.seconds_without_round() > 30:
+        follower.restart_clock()
+        said = run_status(run, home)
         if said.startswith("finished") and not (work / DONE).exists() and not (work / FAILED).exists():
             raise ProcessFailed(f"the run ended ({said}); see {log}; --resume goes on from the checkpoint")
 
 
-def _app(config: Config, out: Path, work: Path) -> Path:
+def _write_app(config: Config, out: Path, work: Path) -> Path:
     """A Flower app of two short files and the config."""
     folder = work / "ifca-federation"
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Before a client says anything: is there a server at the address, and is it the one we trust?"""
+"""Before a client connects: is there a server at the address, and does its certificate fit ours?"""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ifca.core.errors import InvalidInput
 SECONDS = 5.0
 
 
-def server_is_there(server: str, ca: Path | None) -> bool:
-    """Whether somebody is there yet; a server that must not be joined is refused. ca: None, plain text."""
-    host, port = address(server, "--server")
+def server_is_reachable(server: str, ca: Path | None) -> bool:
+    """Whether a server answers yet; one that must not be joined is refused. ca: None, plain text."""
+    host, port = host_and_port(server, "--server")
     try:
         with socket.create_connection((host, port), timeout=SECONDS) as plain:
             try:
-                with trust(ca).wrap_socket(plain, server_hostname=host):
+                with tls_context(ca).wrap_socket(plain, server_hostname=host):
                     pass
             except ssl.SSLCertVerificationError as reason:
                 raise InvalidInput(
@@ -34,16 +34,16 @@ def server_is_there(server: str, ca: Path | None) -> bool:
     return True
 
 
-def is_there(place: str, option: str) -> bool:
-    """Whether anybody listens at an address."""
+def is_listening(place: str, option: str) -> bool:
+    """Whether a server listens at an address."""
     try:
-        with socket.create_connection(address(place, option), timeout=SECONDS):
+        with socket.create_connection(host_and_port(place, option), timeout=SECONDS):
             return True
     except OSError:
         return False
 
 
-def address(place: str, option: str) -> tuple[str, int]:
+def host_and_port(place: str, option: str) -> tuple[str, int]:
     """HOST:PORT, or [HOST]:PORT."""
     host, colon, port = place.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -51,8 +51,8 @@ def address(place: str, option: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def trust(ca: Path | None) -> ssl.SSLContext:
-    """Whom a client believes: servers with a certificate by ca; None: whoever is there."""
+def tls_context(ca: Path | None) -> ssl.SSLContext:
+    """The TLS settings of a client: it accepts certificates signed by ca; None: any."""
     if ca is not None:
         try:
             return ssl.create_default_context(cafile=str(ca))

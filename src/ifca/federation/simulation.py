@@ -21,7 +21,7 @@ from ifca.core.callbacks import Callback
 from ifca.core.errors import InvalidInput
 from ifca.federation.apps import client_app
 from ifca.federation.processes import QUIET
-from ifca.federation.server_check import is_there
+from ifca.federation.server_check import is_listening
 from ifca.federation.serverapp import serve
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation
@@ -40,7 +40,7 @@ def simulate(
 
     cpus, gpus: what one client needs, which decides how many run at once; ray_address: an existing cluster.
     """
-    if ray_address is not None and ray_address != "auto" and not is_there(ray_address, "--ray-address"):
+    if ray_address is not None and ray_address != "auto" and not is_listening(ray_address, "--ray-address"):
         raise InvalidInput(f"--ray-address: no Ray cluster answers at {ray_address}")  # Ray waits for ever
     config = with_absolute_paths(config)
     clients = len(make_federation(config).train)
@@ -51,11 +51,11 @@ def simulate(
     def work(grid: Grid) -> None:
         result.update(serve(grid, config, out, callback))
 
-    on_ray(work, client_app(config), clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
+    run_on_ray(work, client_app(config), clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
     return result
 
 
-def on_ray(
+def run_on_ray(
     work: Callable[[Grid], None],
     app: ClientApp,
     clients: int,
@@ -67,15 +67,15 @@ def on_ray(
     """Do some work over a grid whose nodes are Ray actors; Ray is started and stopped, or only joined."""
     os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # faults have a log of their own
-    server, failure, over = ServerApp(), list[BaseException](), threading.Event()
+    server, failure, interrupted = ServerApp(), list[BaseException](), threading.Event()
 
     @server.main()
     def main(grid: Grid, _context: Context) -> None:
         try:
-            work(cast(Grid, _Until(over, grid)))
+            work(cast(Grid, _InterruptibleGrid(grid, interrupted)))
         except BaseException as reason:
             failure.append(reason)
-            if over.is_set():
+            if interrupted.is_set():
                 raise SystemExit from None  # of a thread: of all others Python prints a traceback
             raise
 
@@ -85,7 +85,7 @@ def on_ray(
         "client_resources": {"num_cpus": cpus, "num_gpus": gpus},
     }
     try:
-        with _interrupted_by(over):
+        with _interruptible(interrupted):
             run_simulation(server, app, clients, backend_config=backend)
     except BaseException:
         if failure:  # what went wrong in the work, not that the simulation ended because of it
@@ -96,11 +96,11 @@ def on_ray(
 
 
 @contextlib.contextmanager
-def _interrupted_by(over: threading.Event) -> Iterator[None]:
-    """On ctrl-C all is over at once: Flower would wait for the work's thread, and that for its clients."""
+def _interruptible(interrupted: threading.Event) -> Iterator[None]:
+    """Let ctrl-C end the work: Flower would wait for its thread, and that for the clients."""
 
     def interrupt(_signal: int, _frame: object) -> None:
-        over.set()
+        interrupted.set()
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():  # signals are the main thread's
@@ -113,14 +113,14 @@ def _interrupted_by(over: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Until:
-    """A grid that can be asked until all is over."""
+class _InterruptibleGrid:
+    """A grid whose calls raise KeyboardInterrupt once the simulation was interrupted."""
 
-    def __init__(self, over: threading.Event, grid: Grid) -> None:
-        self._over, self._grid = over, grid
+    def __init__(self, grid: Grid, interrupted: threading.Event) -> None:
+        self._grid, self._interrupted = grid, interrupted
 
     def __getattr__(self, name: str) -> Any:
-        if self._over.is_set():
+        if self._interrupted.is_set():
             raise KeyboardInterrupt
         return getattr(self._grid, name)
 

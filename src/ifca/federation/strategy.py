@@ -22,24 +22,30 @@ from ifca.core.types import ClusterState
 from ifca.engines.flower.exchange import Answers, Exchange
 from ifca.engines.flower.flower_engine import FlowerEngine
 from ifca.engines.flower.records import from_record, to_record
-from ifca.engines.flower.roster import Roster, introduce
+from ifca.engines.flower.roster import Roster
 from ifca.engines.flower.session import Session, Terms
 from ifca.engines.live_models import live_part
+from ifca.federation.client_manager import ClientManager
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
 from ifca.training.rounds import one_round, taking_part
 from ifca.training.start import problem_of
 
 
-class _Collected(Exchange):
-    """Exchange that Flower's own loop has sent and collected already; what is asked beyond that is sent."""
+class _CollectedReplies(Exchange):
+    """An exchange whose messages Flower's own loop has sent and whose replies it has collected already.
+
+    What is sent beyond that goes over the grid.
+    """
 
     collected: dict[int, Message] | None = None  # by node
 
-    def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
-        """What came back, once."""
+    def send_and_receive(
+        self, message_type: str, content: Mapping[int, RecordDict], timeout: float | None = None
+    ) -> Answers:
+        """The collected replies, once."""
         if self.collected is None:
-            return super().ask(kind, content, timeout)
+            return super().send_and_receive(message_type, content, timeout)
         replies, self.collected = self.collected, None
         return Answers(replies, set(), set(content) - set(replies))
 
@@ -51,10 +57,10 @@ class IFCAStrategy(Strategy):
     """
 
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
-        self.job, self.state, self._mail = job, state, _Collected(grid)
+        self.job, self.state, self._exchange = job, state, _CollectedReplies(grid)
         self.history, self._problem = list[Record](), problem_of(job)
         terms = replace(terms or Terms(), attempts=1, pause=0)
-        self.session = Session(self._mail, roster, terms)
+        self.session = Session(self._exchange, roster, terms)
         self._engine, self._sent = (
             FlowerEngine(self.session, job.recipe, job.federation, job.shared),
             list[Message](),
@@ -83,7 +89,7 @@ class IFCAStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Lines 13 to 15: the averages. Too few usable replies: the models stay, the round is done again."""
         del server_round
-        self._mail.collected = self._by_node(replies)
+        self._exchange.collected = self._by_node(replies)
         try:
             self.state, record = one_round(
                 self.job, self._problem, self._engine, self.state, self._who, self._known
@@ -110,7 +116,7 @@ class IFCAStrategy(Strategy):
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Accuracy and loss by the paper's rule."""
         del server_round
-        self._mail.collected = self._by_node(replies)
+        self._exchange.collected = self._by_node(replies)
         test = evaluate(self._engine, self.job, self.state, self.state.identity)
         if test is None:
             return None
@@ -137,9 +143,8 @@ class IFCAStrategy(Strategy):
         return {node[reply.metadata.reply_to_message_id]: reply for reply in replies}
 
 
-def gather(grid: Grid, timeout: float = 60.0) -> Roster:
-    """The clients at the nodes that are connected now."""
-    exchange = Exchange(grid, timeout=timeout)
-    session = Session(exchange, Roster(()))
-    members = introduce(exchange, exchange.nodes(), session.faults, 0, timeout)
-    return session.roster.joined(members, exchange.nodes(), session.faults, 0)
+def gather(grid: Grid, clients: int = 1, timeout: float = 60.0) -> Roster:
+    """Wait for so many clients; given up when no new one has joined for timeout seconds."""
+    session = Session(Exchange(grid), Roster(()))
+    ClientManager(session).wait_for(clients, timeout)
+    return session.roster

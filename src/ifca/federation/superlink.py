@@ -1,4 +1,4 @@
-"""Where clients come in, and who may."""
+"""The SuperLink: its address, its TLS files, the public keys of its clients, its command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ifca.federation.processes import check_port
 
 @dataclass(frozen=True)
 class SuperLinkAddress:
-    """An address, and the folder of keys that guards it."""
+    """Where the SuperLink listens, and its folder of certificates and keys."""
 
     host: str
     port: int
@@ -47,15 +47,12 @@ class SuperLinkAddress:
 
     @property
     def local(self) -> str:
-        """How this machine itself gets in."""
-        return f"127.0.0.1:{self.port}" if self.host in ("0.0.0.0", "::", "127.0.0.1") else self._given
-
-    @property
-    def _given(self) -> str:
-        return f"{self.host}:{self.port}"
+        """The address as this machine itself reaches it."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        return f"{host}:{self.port}"
 
     def command(self, work: Path) -> list[str]:
-        """The SuperLink, behind the gate that keeps administration to this machine."""
+        """flower-superlink with the middleware that keeps the Control API to this machine."""
         command = [sys.executable, "-m", "ifca.federation.admin_middleware"]
         command += [
             "--host",

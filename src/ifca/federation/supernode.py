@@ -12,8 +12,8 @@ from ifca.core.errors import InvalidInput
 from ifca.data import read_client
 from ifca.federation.apps import client_file
 from ifca.federation.keys import CA, check_private
-from ifca.federation.processes import ProcessFailed, free_port, last_words, running
-from ifca.federation.server_check import server_is_there, trust
+from ifca.federation.processes import ProcessFailed, free_port, last_lines, running
+from ifca.federation.server_check import server_is_reachable, tls_context
 
 CONNECTING = "connecting to the server"
 
@@ -44,15 +44,15 @@ def join(
                 "give --key and --ca (both are in a folder of 'ifca federate keys'), or --insecure"
             )
         check_private(key)
-        trust(root)  # refuse bad files now, not when there is a server
+        tls_context(root)  # refuse bad files now, not when there is a server
         command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
-    if not server_is_there(server, root):
+    if not server_is_reachable(server, root):
         say(f"client {file.stem}: nobody is at {server} yet, waiting")
-        while not server_is_there(server, root):
+        while not server_is_reachable(server, root):
             time.sleep(1)
     deadline = time.monotonic() + patience
     while True:  # the server may not know this key yet, or be another one than the last time
-        if _once(command, file.stem, say):
+        if _run_once(command, file.stem, say):
             deadline = time.monotonic() + patience
         if time.monotonic() >= deadline:
             break
@@ -60,7 +60,7 @@ def join(
     raise ProcessFailed(f"client {file.stem}: ended by the server, or turned away: is its key registered?")
 
 
-def _once(command: list[str], name: str, say: Callable[[str], None]) -> bool:
+def _run_once(command: list[str], name: str, say: Callable[[str], None]) -> bool:
     """Run a SuperNode until it ends; whether it was ever let in."""
     with tempfile.TemporaryDirectory(prefix="ifca-client-") as folder:
         log, said = Path(folder) / "supernode.log", ""
@@ -70,7 +70,7 @@ def _once(command: list[str], name: str, say: Callable[[str], None]) -> bool:
                     say(f"client {name}: {now}")
                     said = now
                 time.sleep(0.5)
-        say(f"client {name}: {last_words(log)}")
+        say(f"client {name}: {last_lines(log)}")
         return _state(log) != CONNECTING
 
 

@@ -12,10 +12,10 @@ from flwr.serverapp import Grid
 
 from ifca.data import Federation
 from ifca.engines.flower import Exchange, FlowerEngine, Roster, Session
-from ifca.engines.flower.roster import introduce
-from ifca.federation.apps import part_of
+from ifca.federation.apps import partition_of
+from ifca.federation.client_manager import ClientManager
 from ifca.federation.clientapp import make_client_app
-from ifca.federation.simulation import on_ray
+from ifca.federation.simulation import run_on_ray
 from ifca.training import Job
 
 MOST_CLIENTS = 1000  # of larger jobs so many are measured, and the time is scaled up
@@ -30,18 +30,14 @@ def flower_seconds(make: Make, arguments: tuple[Any, ...], measure: Callable[[Jo
     found: list[float] = []
 
     def work(grid: Grid) -> None:
-        exchange = Exchange(grid)
-        while len(exchange.nodes()) < clients:
-            exchange.wait()
-        session = Session(exchange, Roster(()))
-        members = introduce(exchange, exchange.nodes(), session.faults, 0, exchange.timeout)
-        session.roster = session.roster.joined(members, exchange.nodes(), session.faults, 0)
+        session = Session(Exchange(grid), Roster(()))
+        ClientManager(session).wait_for(clients, session.exchange.timeout)
         federation = session.roster.federation()
         remote = replace(job, federation=federation, engine="flower", remote=partial(_engine, session))
         found.append(measure(remote))
 
-    app = make_client_app(partial(_site, make, arguments), partial(_client_job, make, arguments))
-    on_ray(work, app, clients)
+    app = make_client_app(partial(_node_data, make, arguments), partial(_client_job, make, arguments))
+    run_on_ray(work, app, clients)
     return found[0] * len(job.federation.train) / clients
 
 
@@ -55,8 +51,8 @@ def _job(make: Make, arguments: tuple[Any, ...]) -> Job:
     return make(*arguments)
 
 
-def _site(make: Make, arguments: tuple[Any, ...], context: Context) -> Federation:
-    return part_of(_job(make, arguments).federation, int(context.node_config["partition-id"]))
+def _node_data(make: Make, arguments: tuple[Any, ...], context: Context) -> Federation:
+    return partition_of(_job(make, arguments).federation, int(context.node_config["partition-id"]))
 
 
 def _client_job(make: Make, arguments: tuple[Any, ...], _context: Context, mine: Federation) -> Job:

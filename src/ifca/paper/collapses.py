@@ -107,7 +107,7 @@ def _beside(line: Line, known: dict[tuple[str, str, int], Line]) -> Line:
     setting, algorithm, seed = key(line)
     plain, whole = (known.get((setting, other, seed)) for other in (PAIR[0], WHOLE))
     found: Line = {}
-    if algorithm == "ifca" and plain and key(line) in known:
+    if algorithm == PAIR[1] and plain and key(line) in known:
         found = {f"{cost}_ratio": line[cost] / plain[cost] for cost in ("bytes", "turns")}
     succeeds = SETTINGS[setting].succeeds if setting in SETTINGS else None
     if succeeds and whole and algorithm in PAIR and key(line) in known:

@@ -66,7 +66,9 @@ def summary(experiment: Experiment, lines: list[Line], quick: bool) -> dict[str,
 
 def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
     """A row for each setting, algorithm and metric, over its seeds; the paper's numbers are of full runs."""
-    parts = [experiment.spread(line) for line in lines if "diverged" not in line]
+    done = [line for line in lines if "diverged" not in line]
+    parts = [experiment.spread(line) for line in done]
+    parts += [failures(experiment, line, done) for line in lines if "diverged" in line]
     groups: dict[tuple[str, str], list[Line]] = {}
     for some in sorted(parts, key=lambda some: (-len(some), some[0]["seed"])):
         for line in some:
@@ -82,6 +84,21 @@ def rows(experiment: Experiment, lines: list[Line], quick: bool) -> list[Row]:
         for which in order
         for metric in experiment.metrics
         if any(line.get(metric) is not None for line in groups[which])
+    ]
+
+
+def failures(experiment: Experiment, diverged: Line, done: list[Line]) -> list[Line]:
+    """A diverged unit as a failure in every share of successes that finished units of its kind are in."""
+    own = [line for line in done if line["algorithm"] == diverged["algorithm"]]
+    own = [line for line in own if line["setting"] == diverged["setting"]] or own[:1]
+    alike = [one for line in own for one in experiment.spread({**line, "setting": diverged["setting"]})]
+    if not alike:  # none has finished: all shares of the experiment
+        alike = [{**diverged, **dict.fromkeys(set(SHARES) & set(experiment.metrics), False)}]
+    places = {(one["setting"], one["algorithm"]): one for one in alike}
+    common = {"seed": diverged["seed"], "seconds": diverged["seconds"] / len(places)}
+    return [
+        {"setting": setting, "algorithm": algorithm, **common, **{s: False for s in SHARES if s in one}}
+        for (setting, algorithm), one in places.items()
     ]
 
 

@@ -57,6 +57,8 @@ class FederationConfig:
     """So many times in all; then the run stops with its checkpoint."""
     round_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds to wait for replies; a client that is later is left out of the round."""
+    gather_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds to wait for clients without a new one joining; then the run ends and says why."""
     half_precision: bool = False
     """Clients send their updates as float16, half the bytes; results change a little."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
@@ -120,18 +121,24 @@ def _events(fitted: Fitted) -> list[dict[str, Any]] | None:
     return [{"round": r["round"], **event} for r in records for event in r.get("events", [])]
 
 
-def restart_report(restart: int, start: Fitted | Diverged) -> dict[str, Any]:
-    """What one restart reached and cost; diverged ones are reported too."""
+def restart_report(restart: int, start: Fitted | Diverged, history: list[Record]) -> dict[str, Any]:
+    """What one restart reached and cost; diverged ones are reported too. history: its finished rounds."""
     report = {"restart": restart, "train_loss": None, "live_clusters": None}
+    seconds = round(sum(record["seconds"] for record in history), 3)
     if isinstance(start, Diverged):
-        return report | {"bytes_down": 0, "bytes_up": 0, "seconds": 0.0, "error": str(start)}
+        return report | {
+            "bytes_down": sum(record["bytes_down"] for record in history) + start.bytes_down,
+            "bytes_up": sum(record["bytes_up"] for record in history) + start.bytes_up,
+            "seconds": seconds,
+            "error": str(start),
+        }
     sizes = cluster_sizes(start.labels, len(start.places))
     return report | {
         "train_loss": start.train_loss,
         "live_clusters": sum(size > 0 for size in sizes),
         "bytes_down": int(start.state.bytes_down.sum()),
         "bytes_up": int(start.state.bytes_up.sum()),
-        "seconds": round(sum(record["seconds"] for record in start.history), 3),
+        "seconds": seconds,
     }
 
 

@@ -17,7 +17,14 @@ from ifca.data.files import working_in, write_atomically
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
-from ifca.runs.run_folder import CONFIG, check_finished, new_directory, open_directory, train_in
+from ifca.runs.run_folder import (
+    CONFIG,
+    check_finished,
+    new_directory,
+    open_directory,
+    read_rounds,
+    train_in,
+)
 from ifca.training import Fitted, Job
 from ifca.training.preflight import check
 
@@ -84,12 +91,13 @@ def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tupl
     """All restarts, each reported; the best is judged by the clients' own training loss."""
     if config.restarts == 1:
         fitted = train_in(out, job, config, 0, config.algorithm, callback)
-        return fitted, [restart_report(0, fitted)]
+        return fitted, [restart_report(0, fitted, fitted.history)]
     starts: list[Fitted | Diverged] = []
-    for restart in range(config.restarts):
+    folders = [out / "restarts" / str(restart) for restart in range(config.restarts)]
+    for restart, folder in enumerate(folders):
         title = f"{config.algorithm} {restart + 1}/{config.restarts}"
         try:
-            starts.append(train_in(out / "restarts" / str(restart), job, config, restart, title, callback))
+            starts.append(train_in(folder, job, config, restart, title, callback))
         except Diverged as failure:
             starts.append(failure)
     losses = [start.train_loss if isinstance(start, Fitted) else math.inf for start in starts]
@@ -97,4 +105,5 @@ def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tupl
         raise next(start for start in starts if isinstance(start, Diverged))
     best = starts[best_restart(losses)]
     assert isinstance(best, Fitted)
-    return best, [restart_report(r, start) for r, start in enumerate(starts)]
+    done = [read_rounds(folder) for folder in folders]
+    return best, [restart_report(r, start, done[r]) for r, start in enumerate(starts)]

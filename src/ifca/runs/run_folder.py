@@ -17,6 +17,7 @@ from ifca.training.checkpoint import load_state, save_state
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
+FAULTS = "faults.jsonl"  # what went wrong in a federation, also while its clients gathered
 
 
 def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'") -> None:
@@ -24,7 +25,7 @@ def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resum
 
     first: the first file that is written there, which may have been cut off.
     """
-    ours = (f".{first}.tmp", PRIVATE)
+    ours = (f".{first}.tmp", PRIVATE, FAULTS)
     if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
         raise InvalidInput(
             f"{out}: already holds something; choose another --out{advice.replace('{out}', str(out))}"
@@ -75,6 +76,12 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, c
     fitted = fit(job, restart=restart, resume=state, on_round=on_round)
     fitted.history[:0] = history
     return fitted
+
+
+def read_rounds(folder: Path) -> list[Record]:
+    """The records of the rounds that were finished in a folder; none where the first was not."""
+    log = folder / ROUNDS
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def append_line(file: Path, line: str) -> None:

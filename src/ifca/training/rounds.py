@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
+from ifca.core.ledger import Wire
 from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Replies
@@ -31,7 +32,11 @@ def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_ro
     while state.round < job.recipe.rounds:
         began = time.perf_counter()
         who, known = taking_part(job, state)
-        state, record = one_round(job, problem, engine, state, who, known)
+        try:
+            state, record = one_round(job, problem, engine, state, who, known)
+        except Diverged as reason:
+            reason.bytes_down, reason.bytes_up = _spent(job, state, known)
+            raise
         if _evaluation_is_due(job.recipe, state.round):
             record |= _tested(job, engine, state)
         record["seconds"] = round(time.perf_counter() - began, 4)
@@ -54,6 +59,14 @@ def _tested(job: Job, engine: Engine, state: ClusterState) -> Record:
         record["cluster_test_accuracy"] = [test.accuracy(rule) for rule in served]
         record["cluster_test_loss"] = [test.mean_loss(rule) for rule in served]
     return record | ({"test_metrics": test.mean_metrics(test.metrics)} if job.metrics else {})
+
+
+def _spent(job: Job, state: ClusterState, known: Tensor) -> tuple[int, int]:
+    """Bytes down and up of a round that is given up; a personal model never leaves its client."""
+    if job.method.personal:
+        return 0, 0
+    wire = Wire.of(state.theta, state.live, job.shared)
+    return int(wire.down(known >= 0).sum()), int(wire.up(known >= 0).sum())
 
 
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:

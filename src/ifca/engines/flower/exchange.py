@@ -1,4 +1,4 @@
-"""Messages to some nodes and the replies that come in time. A node that still owes one is not asked again."""
+"""Messages to nodes, and the replies that come in time. A node that owes a reply gets no new message."""
 
 from __future__ import annotations
 
@@ -16,36 +16,37 @@ class Answers(NamedTuple):
     """What came back, by node."""
 
     replies: dict[int, Message]  # content or error
-    busy: set[int]  # not asked: still owe the reply to an earlier message
-    silent: set[int]  # asked, and did not answer in time
+    busy: set[int]  # got no message: they still owe the reply to an earlier one
+    silent: set[int]  # got a message, and did not reply in time
 
 
 class Exchange:
-    """Sends and collects over a Flower grid."""
+    """Sends messages over a Flower grid and receives the replies."""
 
     def __init__(self, grid: Grid, *, timeout: float = 600.0, poll: float = 0.1) -> None:
         self.grid, self.timeout, self.poll = grid, timeout, poll
-        self.late: Callable[[int], None] = lambda _node: None  # told of each reply that came too late
-        self._owed: dict[str, int] = {}  # message -> node
+        self.on_late: Callable[[int, Message], None] = lambda _node, _reply: None  # a reply after its timeout
+        self._unanswered: dict[str, int] = {}  # id of an earlier message -> node
 
     def nodes(self) -> list[int]:
         """Nodes that are connected now."""
         return sorted(self.grid.get_node_ids())
 
-    def owes(self, node: int) -> bool:
-        """Whether a node has not answered an earlier message yet; what comes too late is thrown away."""
-        self._collect_late()
-        return node in self._owed.values()
+    def busy_nodes(self) -> set[int]:
+        """Nodes that still owe a reply, after those that came late were received."""
+        self._receive_late()
+        return set(self._unanswered.values())
 
     def wait(self, waiting: int = 0) -> None:
-        """Until it is worth looking again: a look costs about a millisecond for each reply that is due."""
+        """Until the next pull is worth it: one costs about a millisecond for each reply that is due."""
         time.sleep(max(self.poll, 0.002 * waiting))
 
-    def ask(self, kind: str, content: Mapping[int, RecordDict], timeout: float | None = None) -> Answers:
+    def send_and_receive(
+        self, message_type: str, content: Mapping[int, RecordDict], timeout: float | None = None
+    ) -> Answers:
         """One message to each node of content, and the replies within the timeout."""
-        self._collect_late()
-        busy = {node for node in content if node in self._owed.values()}
-        messages = [Message(content[node], node, kind) for node in content if node not in busy]
+        busy = self.busy_nodes() & content.keys()
+        messages = [Message(content[node], node, message_type) for node in content if node not in busy]
         waiting: dict[str, int] = {}
         for first in range(0, len(messages), AT_ONCE):
             some = messages[first : first + AT_ONCE]
@@ -61,13 +62,13 @@ class Exchange:
             if not waiting or time.monotonic() > deadline:
                 break
             self.wait(len(waiting))
-        self._owed |= waiting
+        self._unanswered |= waiting
         return Answers(replies, busy, set(content) - set(replies) - busy)
 
-    def _collect_late(self) -> None:
-        """Replies to earlier messages: thrown away, but their nodes are free again."""
-        if self._owed:
-            for reply in self.grid.pull_messages(list(self._owed)):
-                node = self._owed.pop(reply.metadata.reply_to_message_id, None)
-                if node is not None and not reply.has_error():
-                    self.late(node)
+    def _receive_late(self) -> None:
+        """Replies to earlier messages: their nodes are free again, and on_late is told of each."""
+        if self._unanswered:
+            for reply in self.grid.pull_messages(list(self._unanswered)):
+                node = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
+                if node is not None:
+                    self.on_late(node, reply)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -28,16 +29,18 @@ class Unusable(Exception):
 
 
 class FaultLog:
-    """Counts faults by kind, and tells each to the log and to whoever listens."""
+    """Counts faults by kind, and tells each to the log and to whoever listens. reasons: the last, by node."""
 
     def __init__(self, tell: Callable[[Fault], None] | None = None) -> None:
         self.counts: Counter[str] = Counter()
+        self.reasons: dict[int, str] = {}
         self._tell = tell
 
     def add(self, t: int, client: str, node: int, kind: str, detail: str) -> None:
         """One event."""
         self.counts[kind] += 1
-        detail = " ".join(detail.split())[:300]
+        detail = printable(detail)[:300]
+        self.reasons[node] = f"{kind} ({detail})"
         logging.getLogger("ifca.federation").warning(
             "round %d: client %s: %s (%s)", t + 1, client, kind, detail
         )
@@ -52,8 +55,21 @@ def content_of(reply: Message | None) -> Message:
         raise Unusable("no-reply", "no answer within the round's timeout")
     if reply.has_error():
         kind = ERRORS.get(reply.error.code, "unavailable")
-        raise Unusable(kind, reply.error.reason or f"error {reply.error.code}")
+        raise Unusable(kind, cause(reply.error.reason or "") or f"error {reply.error.code}")
     return reply
+
+
+def cause(reason: str) -> str:
+    """What a client's code said, out of Flower's report of it: <class 'X'>:<'text'>, in a simulation with
+    the traceback of the Ray actor before the text.
+    """
+    text = printable(reason).removesuffix("'>").rpartition("ClientAppException occurred. Message: ")[2]
+    return re.sub(r"^<class '(?:\w+\.)*(\w+)'>:<'", r"\1: ", text)
+
+
+def printable(text: str) -> str:
+    """On one line, without what a terminal would take as a command."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def update_of(

@@ -19,7 +19,7 @@ from ifca.engines.base import SUMS
 from ifca.engines.collect import Collected
 from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import Unusable, content_of, scores_of, update_of
-from ifca.engines.flower.records import TURN, Scales, pack, weigh
+from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
 from ifca.engines.flower.session import Session
 
 Read = TypeVar("Read")
@@ -55,7 +55,7 @@ class FlowerEngine:
         m = len(self.federation.train)
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
-            self.session.look(t, self.open_to_new)
+            self.session.update_roster(t, self.open_to_new)
             turns = self._turns(theta, who, known, t, carried)
             if len(turns) >= need:
                 return self._collected(theta, who, known, turns, needs)._replace(carried=carried)
@@ -68,21 +68,21 @@ class FlowerEngine:
         )
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
-        """Let every client judge all k models, or its own. Clients that do not answer: NaN."""
+        """Let every client score all k models, or its own. Clients that do not answer: NaN."""
         part = "test" if clients is self.federation.test else "train"
         last = self._last(theta, part, own)
         if last is not None:
             return last
-        models, scales = model_count(theta) if own is None else 1, Scales()
+        models, counter = model_count(theta) if own is None else 1, ByteCounter()
         wanted = torch.full((len(clients),), -1) if own is None else own
         table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
         answered = torch.zeros(len(clients), dtype=torch.bool)
-        self.session.look(self._t, False)
+        self.session.update_roster(self._t, False)
         missing = list(range(len(clients)))
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
-            self.session.evaluation_bytes += sum(scales.weigh(content) for content in messages.values())
-            answers = self.session.exchange.ask("evaluate", messages)
+            self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
+            answers = self.session.exchange.send_and_receive("evaluate", messages)
             for i in missing:
                 most = None if self.federation.classes is None else int(clients.sizes[i])
                 found = self._usable(
@@ -118,17 +118,17 @@ class FlowerEngine:
         self, theta: Params, who: Tensor, known: Tensor, t: int, carried: tuple[Tensor, Tensor]
     ) -> dict[int, Turn]:
         """Usable replies by participant; the bytes of all messages are counted, used or not."""
-        clients, places, scales = self.federation.train, who.tolist(), Scales()
+        clients, places, counter = self.federation.train, who.tolist(), ByteCounter()
         messages = self.messages(theta, clients, places, known, t, "train")
-        answers = self.session.exchange.ask("train", messages)
+        answers = self.session.exchange.send_and_receive("train", messages)
         turns: dict[int, Turn] = {}
         for i, own in zip(places, known.tolist(), strict=True):
             node = self.session.roster.node(clients.ids[i])
             if node in messages and node not in answers.busy:
-                carried[0][i] += scales.weigh(messages[node])
+                carried[0][i] += counter.count(messages[node])
             reply = answers.replies.get(node)
             if reply is not None and reply.has_content():
-                carried[1][i] += sum(weigh(record) for record in reply.content.values())
+                carried[1][i] += sum(byte_count(record) for record in reply.content.values())
             turn = self._usable(
                 answers,
                 clients.ids[i],

@@ -47,7 +47,7 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Push and pull; nobody keeps anybody waiting."""
+        """Push and pull: every reply is there at once."""
         del timeout
         return self.pull_messages(self.push_messages(messages))
 

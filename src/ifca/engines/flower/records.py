@@ -86,23 +86,23 @@ def unpack(content: RecordDict) -> Params:
     return many | {name: value.expand(k, *value.shape) for name, value in once.items()}
 
 
-class Scales:
-    """Weighs what goes over the wire: all objects that Flower makes of a record. Shared records once."""
+class ByteCounter:
+    """Counts the bytes that go over the wire: all objects that Flower makes of a record, each record once."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[InflatableObject, int]] = {}  # keeps the record, so ids stay unique
 
-    def weigh(self, content: RecordDict) -> int:
+    def count(self, content: RecordDict) -> int:
         """Bytes of a message's content."""
         return sum(self._one(record) for record in content.values())
 
     def _one(self, record: InflatableObject) -> int:
         if id(record) not in self._known:
-            self._known[id(record)] = (record, weigh(record))
+            self._known[id(record)] = (record, byte_count(record))
         return self._known[id(record)][1]
 
 
-def weigh(record: InflatableObject) -> int:
+def byte_count(record: InflatableObject) -> int:
     """Bytes of one record and all its parts, headers included."""
     with no_object_id_recompute():  # each part is hashed once
         return sum(len(part.deflate()) for part in get_all_nested_objects(record).values())

@@ -90,21 +90,26 @@ class Roster:
         return cls(tuple(Member(**{**one, **{s: tuple(one[s]) for s in shapes}}) for one in content))
 
 
-def introduce(
+def query_members(
     exchange: Exchange, nodes: Sequence[int], faults: FaultLog, t: int, timeout: float
-) -> list[Member]:
-    """Ask nodes who they are; in order of place, then id. Those that cannot say are logged."""
-    answers = exchange.ask("query", {node: RecordDict() for node in nodes}, timeout)
-    members = []
-    for node in nodes:
-        try:
-            members.append(_member(content_of(answers.replies.get(node)), node))
-        except Unusable as reason:  # noqa: PERF203
-            faults.add(t, "?", node, reason.kind, str(reason))
-    return sorted(members, key=lambda member: (member.place, member.id))
+) -> tuple[list[Member], set[int]]:
+    """Ask nodes who they are: the clients by place, then id, and the nodes that did not reply in time."""
+    answers = exchange.send_and_receive("query", {node: RecordDict() for node in nodes}, timeout)
+    found = [member_of(answers.replies.get(node), node, faults, t) for node in nodes]
+    members = [member for member in found if member is not None]
+    return sorted(members, key=lambda member: (member.place, member.id)), answers.silent
 
 
-def _member(reply: Message, node: int) -> Member:
+def member_of(reply: Message | None, node: int, faults: FaultLog, t: int) -> Member | None:
+    """The client that a node describes in its reply to a query; None and a fault where it cannot."""
+    try:
+        return _described(content_of(reply), node)
+    except Unusable as reason:
+        faults.add(t, "?", node, reason.kind, str(reason))
+        return None
+
+
+def _described(reply: Message, node: int) -> Member:
     try:
         told: Any = reply.content.config_records[REPLY]
         member = Member(

@@ -1,4 +1,4 @@
-"""What the engines of one run share, and the terms that its federation agrees on."""
+"""What the engines of one run share, and the terms of its federation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ifca.engines.flower.roster import Roster
 
 @dataclass(frozen=True)
 class Terms:
-    """What a federation agrees on."""
+    """[federation] of the config, as far as an engine needs it."""
 
     min_clients: int = 1
     attempts: int = 3
@@ -28,5 +28,5 @@ class Session:
     roster: Roster
     terms: Terms = field(default_factory=Terms)
     faults: FaultLog = field(default_factory=FaultLog)
-    look: Callable[[int, bool], None] = lambda _t, _joining: None  # for clients that came back, or may join
+    update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
     evaluation_bytes: int = 0

@@ -49,9 +49,11 @@ def write_table(folder: Path, summary: dict[str, Any], about: str) -> Path:
 
 def table_of(summary: dict[str, Any]) -> str:
     """The rows of a summary, how many units are not in them, and how many are of an older code."""
-    lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}.\n"
+    lost = f"\nUnits that diverged and are not in the means: {summary['diverged']}."
+    if any("interval" in row and row["metric"] != "exponent" for row in summary["rows"]):
+        lost += " They count as failures in the shares of runs."
     old = f"\nUnits of an older code, whose commit and versions are not known: {summary.get('older')}.\n"
-    said = (lost if summary["diverged"] else "") + (old if summary.get("older") else "")
+    said = (f"{lost}\n" if summary["diverged"] else "") + (old if summary.get("older") else "")
     return markdown(summary["rows"]) + said
 
 
