@@ -13,7 +13,7 @@ from ifca.bench.speed import JOBS, bench, cifar_job, mnist_job
 from ifca.data import Clients
 from ifca.engines.cuda import fused
 from ifca.training import fit
-from ifca.training.fit import start
+from ifca.training.start import start
 
 CUDA = torch.device("cuda")
 

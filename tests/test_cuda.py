@@ -11,7 +11,7 @@ import torch
 
 from ifca.core.client import cluster_losses
 from ifca.core.identity import one_hot
-from ifca.core.recipe import Recipe
+from ifca.core.recipe import Option, Recipe
 from ifca.core.replies import Needs
 from ifca.core.sampling import make_plan
 from ifca.core.sketch import make_sketch
@@ -89,12 +89,18 @@ def test_captured_steps_of_a_convolutional_network(by_hand: bool) -> None:
     assert_equals_the_loop(job, tolerance=1e-3)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-3), ("tf32", 0.1), ("bfloat16", 0.3)])
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 @pytest.mark.parametrize(("model", "shape"), [(cifar_cnn, (3, 32, 32)), (femnist_cnn, (28, 28))])
 @pytest.mark.parametrize("batch", [1, 32])
-def test_a_step_by_hand_is_a_step_of_core(
-    model: Factory, shape: tuple[int, ...], batch: int, precision: Precision, tolerance: float
+def test_a_step_by_hand_is_as_exact_as_core_s_in_the_same_precision(
+    model: Factory, shape: tuple[int, ...], batch: int, precision: Precision
 ) -> None:
+    """The step written by hand and core's own, mapped by vmap, in one precision; both against double.
+
+    In float32 they agree to 1e-5. In bfloat16 each has a rounding noise of its own, so what is compared is
+    its size: that of the step by hand is at most 1.5 times core's. In TF32 the kernels cut mantissas off where
+    cuDNN rounds (or takes float32): measured 1.6 to 5.6 % on the first convolution, core's 0.03 to 0.7 %.
+    """
     pytest.importorskip("triton")
     c, n, gamma = 3, 40, torch.tensor(100.0, device=CUDA)  # large: theta must not swallow the step's digits
     job = Job(pixels(c, n, shape), Recipe(k=2), model, device=CUDA, precision=precision)
@@ -104,18 +110,31 @@ def test_a_step_by_hand_is_a_step_of_core(
     order = torch.Generator().manual_seed(0)
     rows = torch.stack([torch.randperm(n, generator=order)[:batch] for _ in range(c)]).to(CUDA)
     rows[1, 1:] = -1
-    exact = replace(job, precision="float64")
     double = Data(data.x.double(), data.y, data.weight.double())
-    want = mapped_step(exact.task, compiled=False)(
+    exact = mapped_step(replace(job, precision="float64").task, compiled=False)(
         {name: value.double() for name, value in theta.items()}, double, gamma.double(), rows
     )
     with products(precision):
+        mapped = mapped_step(job.task, compiled=False)(theta, data, gamma, rows)
         by_hand = conv_steps(job.task, data.x)
         assert by_hand is not None
         got = by_hand.step({name: v.clone() for name, v in theta.items()}, by_hand.prepare(data), gamma, rows)
     for name, value in theta.items():
-        error = (got[name] - want[name]).norm() / (want[name] - value).norm()
-        assert float(error) < tolerance, name
+        moved = (exact[name] - value).norm()
+        if precision == "float32":
+            assert float((got[name] - mapped[name]).norm() / moved) < 1e-5, name
+        else:
+            hand, core = (float((one[name] - exact[name]).norm() / moved) for one in (got, mapped))
+            assert hand < (0.08 if precision == "tf32" else 1.5 * core + 1e-5), (name, hand, core)
+
+
+@pytest.mark.parametrize("option", ["model", "gradient"])
+def test_a_median_on_the_gpu(option: Option) -> None:
+    """First layers formed block by block on the device."""
+    recipe = Recipe(
+        algorithm="ifca-plain", k=2, rounds=2, option=option, aggregation="median", evaluate_every=0
+    )
+    assert_equals_the_loop(Job(pixels(9, 40, (28, 28)), recipe, lambda: mlp(784, 10), device=CUDA), 1e-4)
 
 
 @pytest.mark.parametrize("augment", [False, True])

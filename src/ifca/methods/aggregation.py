@@ -100,11 +100,12 @@ def aggregated(
     """
     assert rule.combine is not None
     total, k = zero_sum(theta), model_count(theta)
+    identity = identity.to(weight.device)
     total.weight[:] = (one_hot(identity, k) * weight.double()[:, None]).sum(0)
     apart = frozenset(theta) - shared
     for j in sorted(set(identity.tolist())):
         members = torch.nonzero(identity == j)[:, 0]
-        _put(total, rule.combine, updates.of(members), apart, weight[members], torch.tensor([j]))
+        _put(total, rule.combine, updates.of(members.cpu()), apart, weight[members], torch.tensor([j]))
     _put(total, rule.combine, updates, shared, weight, torch.arange(k))
     return total
 
