@@ -98,7 +98,7 @@ def test_a_step_by_hand_is_as_exact_as_core_s_in_the_same_precision(
     """The step written by hand and core's own, mapped by vmap, in one precision; both against double.
 
     In float32 they agree to 1e-5. In bfloat16 each has a rounding noise of its own, so what is compared is
-    its size: that of the step by hand is at most 1.5 times core's. In TF32 the kernels cut mantissas off where
+    its size: that of the step by hand is at most 1.5 times core's. In TF32 kernels cut mantissas off where
     cuDNN rounds (or takes float32): measured 1.6 to 5.6 % on the first convolution, core's 0.03 to 0.7 %.
     """
     pytest.importorskip("triton")
