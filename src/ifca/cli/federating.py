@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ifca.cli.using import Trust
 from ifca.core.callbacks import Several
 from ifca.core.errors import Interrupted, InvalidInput
 from ifca.report.terminal.show import watched
@@ -96,6 +97,7 @@ def server(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     quiet: Quiet = False,
     track: Track = None,
+    trust: Trust = False,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
     from ifca.federation.server import federate, new, resumed
@@ -109,14 +111,14 @@ def server(
         typer.echo(
             "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
         )
-    chosen = resumed(resume) if resume else read_config(config, settings)
+    chosen = resumed(resume, trust) if resume else read_config(config, settings)
     folder = resume or out or next_directory(chosen)
     if resume is None:
         new(folder)
     address, tracker = SuperLinkAddress(host, port, tls_dir), trackers(track, folder)
     try:
         watched(
-            lambda bars: federate(chosen, folder, address, Several([bars, *tracker]), typer.echo),
+            lambda bars: federate(chosen, folder, address, Several([bars, *tracker]), typer.echo, trust),
             folder,
             quiet,
         )

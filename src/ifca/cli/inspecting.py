@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ifca.cli.using import Trust
 from ifca.report.terminal.inspection_words import inspection_lines
 from ifca.runs.inspect_data import inspect_path
 
@@ -26,11 +27,12 @@ def inspect_command(
     classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
     most: Annotated[int, typer.Option(help="Problems to list; all are counted.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Say what is understood of your data and what is wrong with it; exit code 2: cannot be trained on."""
     options = {"label": label, "features": feature, "test": test, "cluster": cluster, "client": client}
     given = {name: value for name, value in options.items() if value}
-    report = inspect_path(path, {**given, "task": task, "classes": classes}, most)
+    report = inspect_path(path, {**given, "task": task, "classes": classes}, most, trust)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:

@@ -22,7 +22,7 @@ from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
 from ifca.cli.seeing import report_command, watch_command
 from ifca.cli.starting import init_command
-from ifca.cli.using import assign_command, export_command, predict_command
+from ifca.cli.using import Trust, assign_command, export_command, predict_command
 from ifca.core.callbacks import Several
 from ifca.core.errors import IFCAError, Interrupted
 from ifca.report.terminal.run_tables import bench_table
@@ -97,10 +97,10 @@ def compare(
 
 
 @app.command()
-def resume(directory: Path, quiet: Quiet = False, track: Track = None) -> None:
+def resume(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
     tracker = trackers(track, directory)
-    watched(lambda bars: resume_run(directory, Several([bars, *tracker])), directory, quiet)
+    watched(lambda bars: resume_run(directory, Several([bars, *tracker]), trust), directory, quiet)
 
 
 @app.command("bench")

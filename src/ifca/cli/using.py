@@ -19,6 +19,9 @@ from ifca.use.predict import Predictions, Tuning, predict
 
 Run = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
+]
 
 
 def assign_command(
@@ -27,9 +30,10 @@ def assign_command(
         Path, typer.Argument(help="A client's file (.npz, .csv, .parquet), or a folder of them.")
     ],
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Which cluster is a client, by its loss under each of the run's models; and does any model fit it."""
-    found = assign_clients(directory, client)
+    found = assign_clients(directory, client, trust)
     if as_json:
         typer.echo(json.dumps(found if client.is_dir() or len(found) > 1 else found[0]))
         return
@@ -71,10 +75,11 @@ def predict_command(
     step_size: Annotated[float | None, typer.Option(help="Of tuning; without it: the run's.")] = None,
     seed: Annotated[int, typer.Option(help="Of the choice of held-out samples.")] = 0,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Predict a client's samples with the model of its cluster, tuned to the client with --personalise."""
     tuning = Tuning(steps, step_size, seed) if personalise else None
-    made = predict(directory, client, cluster, tuning)
+    made = predict(directory, client, cluster, tuning, trust)
     if out is not None:
         write_atomically(out, made.table().encode())
     if as_json:
@@ -118,9 +123,10 @@ def export_command(
     directory: Run,
     cluster: Annotated[int, typer.Option(help="Which of the run's models.")],
     to: Annotated[Path, typer.Option(help="model.pt, model.safetensors or model.onnx.")],
+    trust: Trust = False,
 ) -> None:
     """Write one cluster's model for other programs, with a model card beside it."""
-    checked = export_model(directory, cluster, to)
-    card = write_card(directory, cluster, to, checked)
+    checked = export_model(directory, cluster, to, trust)
+    card = write_card(directory, cluster, to, checked, trust)
     typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree {agreement(checked['error'])})")
     typer.echo(f"model card: {card}")

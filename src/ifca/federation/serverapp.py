@@ -22,9 +22,12 @@ from ifca.federation.joining import admit
 from ifca.models.task import Factory
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
+from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY
+from ifca.runs.round_log import append_line
 from ifca.runs.run import go_on
-from ifca.runs.run_folder import CONFIG, append_line, new_directory
+from ifca.runs.run_code import code_of
+from ifca.runs.run_folder import CONFIG, new_directory
 from ifca.training import Job
 from ifca.training.preflight import check
 
@@ -110,9 +113,14 @@ def serve(
     *,
     model: Factory | None = None,
     poll: float = 0.1,
+    code: Code | None = None,
 ) -> dict[str, Any]:
-    """Train a new run in an unused folder, or go on with the one that is there."""
+    """Train a new run in an unused folder, or go on with the one that is there.
+
+    code: the user's modules that the config names; None: as they lie here.
+    """
     _refuse_what_needs_the_data(config)
+    code = code_of(config) if code is None else code
     config, terms = replace(with_absolute_paths(config), engine="flower"), config.federation
     faults = FaultLog(partial(_log, out))
     faults.counts.update(json.loads(line)["kind"] for line in _lines(out / FAULTS))
@@ -125,16 +133,16 @@ def serve(
     session.look = gathering.look
     gathering.wait(terms.clients or terms.min_clients)
     make = partial(_job, session, model)
-    check(make(config, session.roster.federation()))
+    check(make(config, session.roster.federation(), code))
     if not (out / CONFIG).exists():
-        new_directory(config, out)
+        new_directory(config, out, code)
     while True:
         federation = session.roster.federation()
         admit(out, before, federation)
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster
         try:
-            summary = go_on(config, federation, out, callback or Silent(), make)
+            summary = go_on(config, federation, out, callback or Silent(), code, make)
             break
         except Joined:
             gathering.wait(1)
@@ -155,9 +163,9 @@ def _refuse_what_needs_the_data(config: Config) -> None:
         )
 
 
-def _job(session: Session, model: Factory | None, config: Config, federation: Federation) -> Job:
+def _job(session: Session, model: Factory | None, config: Config, federation: Federation, code: Code) -> Job:
     """The job of a config over the grid; model: the user's, in place of the config's."""
-    job = make_job(config, federation)
+    job = make_job(config, federation, code)
 
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering

@@ -16,6 +16,7 @@ from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_siz
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import clients_table
 from ifca.runs.config import Config, config_dict
+from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
@@ -29,6 +30,7 @@ def write_results(
     """Write all result files, the summary last: where it stands, the run is complete."""
     federation = fitted.job.federation
     header = {
+        "run": run_id(out),
         "algorithm": config.algorithm,
         "input_shape": federation.input_shape,
         "outputs": federation.outputs,
