@@ -179,7 +179,7 @@ class TestRefusals:
             resume(half)
 
     def test_data_that_changed(self, half: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ifca.runs.run.make_federation", lambda _config: rotated_digits(seed=99))
+        monkeypatch.setattr("ifca.runs.run.make_federation", lambda *_: rotated_digits(seed=99))
         with pytest.raises(InvalidInput, match=r"checkpoint\.safetensors: is of other data"):
             resume(half)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track
+from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track, Trust
 from ifca.core.errors import Interrupted, InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
@@ -83,6 +83,7 @@ def server(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
     quiet: Quiet = False,
     track: Track = None,
+    trust: Trust = False,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
     from ifca.federation.server import resumed, run_server
@@ -99,13 +100,15 @@ def server(
         typer.echo(
             "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
         )
-    chosen = resumed(resume) if resume else read_config(config, settings)
+    chosen = resumed(resume, trust) if resume else read_config(config, settings)
     folder = resume or out or next_directory(chosen)
     if resume is None:
         check_unused(folder)
     address = SuperLinkAddress(host, port, tls_dir)
     try:
-        watched(lambda told: run_server(chosen, folder, address, told, typer.echo), folder, quiet, track)
+        watched(
+            lambda told: run_server(chosen, folder, address, told, typer.echo, trust), folder, quiet, track
+        )
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"

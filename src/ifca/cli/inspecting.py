@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Json
+from ifca.cli.options import Json, Trust
 
 
 def inspect_command(
@@ -25,6 +25,7 @@ def inspect_command(
     classes: Annotated[int | None, typer.Option(help="Number of classes.")] = None,
     most: Annotated[int, typer.Option(help="Problems to list; all are counted.")] = 20,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Say what is understood of your data and what is wrong with it; exit code 2: cannot be trained on."""
     from ifca.report.terminal.inspection_words import inspection_lines
@@ -32,7 +33,7 @@ def inspect_command(
 
     options = {"label": label, "features": feature, "test": test, "cluster": cluster, "client": client}
     given = {name: value for name, value in options.items() if value}
-    report = inspect_path(path, {**given, "task": task, "classes": classes}, most)
+    report = inspect_path(path, {**given, "task": task, "classes": classes}, most, trust)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:

@@ -19,6 +19,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Plain lines instead of a p
 Track = Annotated[
     list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
 ]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 DataDir = Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ifca.cli.options import ConfigFile, Device, Engine, Model, Out, Quiet, Settings, Track
+from ifca.cli.options import ConfigFile, Device, Engine, Model, Out, Quiet, Settings, Track, Trust
 
 if TYPE_CHECKING:
     from ifca.runs.config import Config
@@ -45,12 +45,12 @@ def compare_command(
     _train(read_config(config, with_model(settings, model), **others), out, quiet, track)
 
 
-def resume_command(directory: Path, quiet: Quiet = False, track: Track = None) -> None:
+def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
     from ifca.report.terminal.show import watched
     from ifca.runs.run import resume
 
-    watched(lambda told: resume(directory, told), directory, quiet, track)
+    watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 
 def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:

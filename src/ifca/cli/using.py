@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Json, RunFolder
+from ifca.cli.options import Json, RunFolder, Trust
 
 
 def assign_command(
@@ -18,6 +18,7 @@ def assign_command(
         Path, typer.Argument(help="A client's file (.npz, .csv, .parquet), or a folder of them.")
     ],
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Which cluster is a client, by its loss under each of the run's models; and does any model fit it."""
     from rich.console import Console
@@ -26,7 +27,7 @@ def assign_command(
     from ifca.report.terminal.use_words import assignment_lines
     from ifca.use.assign import assign_clients
 
-    found = assign_clients(directory, client)
+    found = assign_clients(directory, client, trust)
     if as_json:
         typer.echo(json.dumps(found if client.is_dir() or len(found) > 1 else found[0]))
         return
@@ -56,6 +57,7 @@ def predict_command(
     step_size: Annotated[float | None, typer.Option(help="Of tuning; without it: the run's.")] = None,
     seed: Annotated[int, typer.Option(help="Of the choice of held-out samples.")] = 0,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Predict a client's samples with the model of its cluster, tuned to the client with --personalise."""
     from ifca.data.files import write_atomically
@@ -63,7 +65,7 @@ def predict_command(
     from ifca.use.predict import Tuning, predict
 
     tuning = Tuning(steps, step_size, seed) if personalise else None
-    made = predict(directory, client, cluster, tuning)
+    made = predict(directory, client, cluster, tuning, trust)
     if out is not None:
         write_atomically(out, made.table().encode())
     if as_json:
@@ -86,12 +88,13 @@ def export_command(
     directory: RunFolder,
     cluster: Annotated[int, typer.Option(help="Which of the run's models.")],
     to: Annotated[Path, typer.Option(help="model.pt, model.safetensors or model.onnx.")],
+    trust: Trust = False,
 ) -> None:
     """Write one cluster's model for other programs, with a model card beside it."""
     from ifca.use.card import agreement, write_card
     from ifca.use.export import export_model
 
-    checked = export_model(directory, cluster, to)
-    card = write_card(directory, cluster, to, checked)
+    checked = export_model(directory, cluster, to, trust)
+    card = write_card(directory, cluster, to, checked, trust)
     typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree {agreement(checked['error'])})")
     typer.echo(f"model card: {card}")

@@ -21,7 +21,9 @@ from ifca.models import as_factory
 from ifca.models.task import Factory
 from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
 from ifca.runs.make import make_federation, make_job
-from ifca.runs.run_folder import PRIVATE
+from ifca.runs.own_code import Code
+from ifca.runs.run_code import kept_code
+from ifca.runs.run_folder import CONFIG, PRIVATE
 from ifca.training import Job
 
 LoadClient = Callable[[Context], Client]
@@ -30,12 +32,16 @@ POLL = 0.2  # seconds between two pulls of replies
 
 
 def client_app(
-    config: Path | Config, load_client: LoadClient | None = None, model: Factory | None = None
+    config: Path | Config,
+    load_client: LoadClient | None = None,
+    model: Factory | None = None,
+    code: Code | None = None,
 ) -> ClientApp:
     """A node's app. Without load_client: the file of the node's own config, or its part of the config's data.
 
     config: a TOML file as for 'ifca run'; keys of Flower's run config with the same name go over it.
-    model: a torch module or a function that makes one, in place of the config's.
+    model: a torch module or a function that makes one, in place of the config's. code: the user's modules
+    that the config names; None: as they lie at the node.
     """
 
     def node_data(context: Context) -> Federation:
@@ -49,14 +55,14 @@ def client_app(
 
     def job_of(context: Context, mine: Federation) -> Job:
         alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
-        job = make_job(alone, mine)
+        job = make_job(alone, mine, code)
         return job if model is None else replace(job, model=as_factory(model))
 
     return make_client_app(node_data, job_of)
 
 
 def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp:
-    """The server's app: it trains over the grid and writes a run folder (run config: out, resume)."""
+    """The server's app: it trains over the grid and writes a run folder (run config: out, trust)."""
     app = ServerApp()
 
     @app.main()
@@ -64,7 +70,10 @@ def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp
         out = Path(str(context.run_config.get("out", "federation-run")))
         made = None if model is None else as_factory(model)
         try:
-            serve(grid, config_of(context, config), out, model=made, poll=POLL)
+            chosen, trust = config_of(context, config), bool(context.run_config.get("trust", False))
+            begun = (out / CONFIG).exists()  # such a run goes on with the code that it keeps
+            code = kept_code(out, chosen, trust) if begun else None
+            serve(grid, chosen, out, model=made, poll=POLL, code=code)
         except IFCAError as reason:
             _write_status(out, FAILED, {"kind": type(reason).__name__, "message": str(reason)})
             raise

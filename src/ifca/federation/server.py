@@ -22,6 +22,7 @@ from ifca.federation.keys import CA
 from ifca.federation.processes import ProcessFailed, last_lines, running, wait_healthy
 from ifca.federation.superlink import SuperLinkAddress
 from ifca.runs.config import Config, with_absolute_paths, write_config
+from ifca.runs.run_code import kept_code
 from ifca.runs.run_folder import CONFIG, PRIVATE, open_directory
 
 APP = '''"""Made by ifca federate server: the config beside this file, on Flower."""
@@ -38,9 +39,17 @@ KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)
 
 
 def run_server(
-    config: Config, out: Path, address: SuperLinkAddress, callback: Callback, say: Callable[[str], None]
+    config: Config,
+    out: Path,
+    address: SuperLinkAddress,
+    callback: Callback,
+    say: Callable[[str], None],
+    trust: bool = False,
 ) -> None:
-    """Serve one run to its end; an interruption leaves its checkpoint, to go on from with --resume."""
+    """Serve one run to its end; an interruption leaves its checkpoint, to go on from with --resume.
+
+    trust: go on with code that the folder keeps also where it was not made by this user here.
+    """
     address.check()
     config = replace(with_absolute_paths(config), engine="flower")
     work = (out / PRIVATE).resolve()
@@ -54,7 +63,7 @@ def run_server(
         wait_healthy(superlink, f"{scheme}://{address.local}/health", ca, log, 90)
         write_connection(home, address)
         register_supernodes(address, work)
-        run = submit_run(_write_app(config, out, work), home)
+        run = submit_run(_write_app(config, out, work, trust), home)
         terms = config.federation
         say(
             f"open at {address.host}:{address.port}; waiting for {terms.clients or terms.min_clients} clients"
@@ -68,9 +77,10 @@ def run_server(
         follower.finish()
 
 
-def resumed(out: Path) -> Config:
+def resumed(out: Path, trust: bool = False) -> Config:
     """The config of a federation's run that was begun."""
     config = open_directory(out)
+    kept_code(out, config, trust)  # refuse it before anything is started
     if config.engine != "flower":
         raise InvalidInput(f"{out}: was not begun by 'ifca federate'; 'ifca resume {out}' goes on with it")
     return config
@@ -92,7 +102,7 @@ def _check_alive(
             raise ProcessFailed(f"the run ended ({said}); see {log}; --resume goes on from the checkpoint")
 
 
-def _write_app(config: Config, out: Path, work: Path) -> Path:
+def _write_app(config: Config, out: Path, work: Path, trust: bool) -> Path:
     """A Flower app of two short files and the config."""
     folder = work / "ifca-federation"
     folder.mkdir(exist_ok=True)
@@ -105,7 +115,8 @@ def _write_app(config: Config, out: Path, work: Path) -> Path:
         "license": "Apache-2.0",
         "dependencies": [],
     }
-    flower = {"publisher": "ifca", "components": components, "config": {"out": str(out.resolve())}}
+    terms = {"out": str(out.resolve()), "trust": trust}
+    flower = {"publisher": "ifca", "components": components, "config": terms}
     (folder / "pyproject.toml").write_text(
         tomli_w.dumps({"project": project, "tool": {"flwr": {"app": flower}}})
     )

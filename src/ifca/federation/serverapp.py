@@ -22,8 +22,10 @@ from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.models.task import Factory
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
+from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY
 from ifca.runs.run import go_on
+from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
 from ifca.training import Job
 from ifca.training.preflight import check
@@ -39,11 +41,16 @@ def serve(
     *,
     model: Factory | None = None,
     poll: float = 0.1,
+    code: Code | None = None,
 ) -> dict[str, Any]:
-    """Train a new run in an unused folder, or go on with the one that is there."""
+    """Train a new run in an unused folder, or go on with the one that is there.
+
+    code: the user's modules that the config names; None: as they lie here.
+    """
     _refuse_what_needs_the_data(config)
     if not (out / CONFIG).exists():
         check_unused(out)
+    code = code_of(config) if code is None else code
     config, terms = replace(with_absolute_paths(config), engine="flower"), config.federation
     faults = FaultLog(partial(_log, out))
     faults.counts.update(fault["kind"] for fault in read_jsonl(out / FAULTS))
@@ -53,16 +60,16 @@ def serve(
     session.update_roster = manager.update_roster
     manager.wait_for(terms.clients or terms.min_clients, terms.gather_timeout)
     make = partial(_job, session, model)
-    check(make(config, session.roster.federation()))
+    check(make(config, session.roster.federation(), code))
     if not (out / CONFIG).exists():
-        new_directory(config, out)
+        new_directory(config, out, code)
     while True:
         federation = session.roster.federation()
         add_clients_to_checkpoints(out, before, federation, config)
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster
         try:
-            summary = go_on(config, federation, out, callback or Silent(), make)
+            summary = go_on(config, federation, out, callback or Silent(), code, make)
             break
         except Joined:
             manager.wait_for(1, terms.gather_timeout)
@@ -83,9 +90,9 @@ def _refuse_what_needs_the_data(config: Config) -> None:
         )
 
 
-def _job(session: Session, model: Factory | None, config: Config, federation: Federation) -> Job:
+def _job(session: Session, model: Factory | None, config: Config, federation: Federation, code: Code) -> Job:
     """The job of a config over the grid; model: the user's, in place of the config's."""
-    job = make_job(config, federation)
+    job = make_job(config, federation, code)
 
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering

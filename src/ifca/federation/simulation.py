@@ -25,6 +25,7 @@ from ifca.federation.server_check import is_listening
 from ifca.federation.serverapp import serve
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation
+from ifca.runs.run_code import code_of
 
 
 def simulate(
@@ -43,15 +44,17 @@ def simulate(
     if ray_address is not None and ray_address != "auto" and not is_listening(ray_address, "--ray-address"):
         raise InvalidInput(f"--ray-address: no Ray cluster answers at {ray_address}")  # Ray waits for ever
     config = with_absolute_paths(config)
-    clients = len(make_federation(config).train)
+    code = code_of(config)  # one version for the server and all clients
+    clients = len(make_federation(config, code).train)
     terms = replace(config.federation, clients=clients)
     config = replace(config, federation=terms)
     result: dict[str, Any] = {}
 
     def work(grid: Grid) -> None:
-        result.update(serve(grid, config, out, callback))
+        result.update(serve(grid, config, out, callback, code=code))
 
-    run_on_ray(work, client_app(config), clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
+    app = client_app(config, code=code)
+    run_on_ray(work, app, clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
     return result
 
 

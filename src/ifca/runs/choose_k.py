@@ -19,7 +19,9 @@ from ifca.methods import method_of
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, config_dict, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.own_code import Code
 from ifca.runs.run import go_on
+from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
 from ifca.runs.supported_k import Evidence, loss_silhouette, stability, supported
 from ifca.training.preflight import check
@@ -37,12 +39,15 @@ def choose_k(
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
     config = _base(config)
-    federation = make_federation(config)
+    code = code_of(config)  # one version for all trainings
+    federation = make_federation(config, code)
     for k in (ks[-1], ks[0]):
-        check(make_job(replace(config, k=k), federation))  # refuse what cannot run before a folder is made
+        check(
+            make_job(replace(config, k=k), federation, code)
+        )  # refuse what cannot run before a folder is made
     _open(config, federation, out)
     pairs = [
-        _one(one, federation, out, Titled(callback or Silent(), title, alone=config.restarts == 1))
+        _one(one, federation, out, Titled(callback or Silent(), title, alone=config.restarts == 1), code)
         for one, title in _jobs(config, ks, seeds)
     ]
     result = _result(config, ks, pairs) | {"clients": len(federation.train)}
@@ -123,13 +128,13 @@ def _jobs(config: Config, ks: range, seeds: int) -> Iterator[tuple[Config, str]]
         yield replace(config, k=k, seed=seed), f"k {k}, seed {seed} ({done} of {len(pairs)})"
 
 
-def _one(config: Config, federation: Federation, out: Path, callback: Callback) -> Row:
+def _one(config: Config, federation: Federation, out: Path, callback: Callback, code: Code) -> Row:
     """One k and seed: trained in a run folder of its own, or read from it where that is done."""
     folder = out / f"k-{config.k}" / f"seed-{config.seed}"
     if not (folder / CONFIG).exists():
-        new_directory(config, folder)
+        new_directory(config, folder, code)
     try:
-        summary = go_on(config, federation, folder, callback)
+        summary = go_on(config, federation, folder, callback, code)
     except Diverged as failure:
         raise Diverged(f"k {config.k}, seed {config.seed}: {failure}") from failure
     label, losses = _labels_and_losses(folder)

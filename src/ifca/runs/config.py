@@ -87,8 +87,8 @@ class Config(Recipe):
     baselines: tuple[str, ...] = ()
     """Algorithms to train after this one on the same data, for comparison."""
     code: str | None = None
-    """Folder of your own modules (model, loss, metrics, data); none: that of the config file. Where the
-    command is given is looked in first."""
+    """Folder of your own modules (model, loss, metrics, data); none: that of the config file. What is not
+    there is looked for where the command is given, then among installed packages."""
     data: Annotated[
         DigitsData | SyntheticData | OwnData | FunctionData | PublicData, Field(discriminator="name")
     ] = DigitsData()

@@ -14,18 +14,25 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.runs.config import Config, parse_config, read_config
 from ifca.runs.make import make_federation
 from ifca.runs.own_data_config import OwnFiles
+from ifca.runs.run_code import code_of, kept_code
+from ifca.runs.run_folder import is_run_folder
 
 
-def inspect_path(path: Path, options: dict[str, Any], most: int = 50) -> dict[str, Any]:
-    """A report as plain JSON values; options: keys of [data], for a path that is no config."""
+def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: bool = False) -> dict[str, Any]:
+    """A report as plain JSON values; options: keys of [data], for a path that is no config.
+
+    trust: call the function that the config of a run folder names also where others made the folder.
+    """
     config = read_config(path) if path.suffix == ".toml" else _config(path, options)
+    kept = path.suffix == ".toml" and is_run_folder(path.parent)
+    code = kept_code(path.parent, config, trust, ("data.load",)) if kept else code_of(config)
     problems, data = Findings(most), config.data
     clients: list[Client] = []
     try:
         if isinstance(data, OwnFiles):
             clients = data.clients(config.seed, problems)
         else:
-            clients = _clients(make_federation(config))
+            clients = _clients(make_federation(config, code))
     except InvalidInput as reason:
         problems(str(reason))
     classes, standardise = getattr(data, "classes", None), getattr(data, "standardise", False)

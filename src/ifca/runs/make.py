@@ -13,15 +13,18 @@ from ifca.data import Federation
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.config import Config
-from ifca.runs.own_code import own_function
+from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import FunctionData
+from ifca.runs.own_modules import own_function
+from ifca.runs.run_code import code_of
 from ifca.training import Job, choose_device
 from ifca.training.checkpoint import load_tensors
 
 
-def make_job(config: Config, federation: Federation | None = None) -> Job:
-    """The job of a config; federation: where it is loaded already."""
-    federation = federation or make_federation(config)
+def make_job(config: Config, federation: Federation | None = None, code: Code | None = None) -> Job:
+    """The job of a config; federation: where it is loaded already; code: the user's, where it was read."""
+    code = code_of(config) if code is None else code
+    federation = federation or make_federation(config, code)
     recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
     warm = (
         None if config.warm_start is None else load_tensors(Path(config.warm_start) / "models.safetensors")[0]
@@ -29,9 +32,9 @@ def make_job(config: Config, federation: Federation | None = None) -> Job:
     return Job(
         federation,
         recipe,
-        make_model(config, federation.input_shape, federation.outputs, federation.classes is None),
-        loss=make_loss(config),
-        metrics=make_metrics(config),
+        make_model(config, federation.input_shape, federation.outputs, federation.classes is None, code),
+        loss=make_loss(config, code),
+        metrics=make_metrics(config, code),
         engine=config.engine,
         device=choose_device(config.device),
         precision=config.precision,
@@ -42,35 +45,34 @@ def make_job(config: Config, federation: Federation | None = None) -> Job:
     )
 
 
-def make_federation(config: Config) -> Federation:
+def make_federation(config: Config, code: Code | None = None) -> Federation:
     """Load or draw the data."""
     if isinstance(config.data, FunctionData):
-        return config.data.federation(config.code)
+        return config.data.federation(code_of(config) if code is None else code)
     return config.data.federation(config.seed)
 
 
-def make_loss(config: Config) -> Loss | None:
+def make_loss(config: Config, code: Code) -> Loss | None:
     """The loss of the user's own, where the config names one."""
     name = config.model.loss
-    return None if name is None else _callable("model.loss", name, config.code)
+    return None if name is None else _callable("model.loss", name, code)
 
 
-def make_metrics(config: Config) -> dict[str, Metric]:
+def make_metrics(config: Config, code: Code) -> dict[str, Metric]:
     """The metrics of the user's own, by the names of their functions."""
-    return {
-        name.rpartition(":")[2]: _callable("model.metrics", name, config.code)
-        for name in config.model.metrics
-    }
+    return {name.rpartition(":")[2]: _callable("model.metrics", name, code) for name in config.model.metrics}
 
 
-def make_model(config: Config, input_shape: tuple[int, ...], outputs: int, regression: bool) -> Factory:
+def make_model(
+    config: Config, input_shape: tuple[int, ...], outputs: int, regression: bool, code: Code
+) -> Factory:
     """A function that makes a freshly initialised module."""
     model = config.model
     inputs, name = int(torch.Size(input_shape).numel()), model.name
     if name == "auto":
         name = "linear" if regression else "mlp"
     if ":" in name:
-        return as_factory(own_function("model.name", name, config.code))
+        return as_factory(own_function("model.name", name, code))
     if regression and name in ("logistic", "cifar-cnn", "femnist-cnn"):
         raise InvalidInput(
             f"model.name is {name}, which classifies, but the targets y are floats (regression)"
@@ -89,7 +91,7 @@ def make_model(config: Config, input_shape: tuple[int, ...], outputs: int, regre
     return makers[name]
 
 
-def _callable(field: str, name: str, code: str | None) -> Loss:
+def _callable(field: str, name: str, code: Code) -> Loss:
     found: Loss = own_function(field, name, code)
     if not callable(found):
         raise InvalidInput(f"{field}: {name} must be a function of outputs and y, got {found!r}")

@@ -16,7 +16,8 @@ from ifca.data.sources.columns import Columns
 from ifca.data.sources.folder import folder_clients, table_clients
 from ifca.data.sources.huggingface import dataset_clients, read_hugging_face
 from ifca.data.sources.leaf import leaf_clients
-from ifca.runs.own_code import own_function
+from ifca.runs.own_code import Code
+from ifca.runs.own_modules import own_function
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -137,8 +138,8 @@ class FunctionData:
     standardise: bool = False
     """Every feature to mean 0 and variance 1 over the training samples of all clients."""
 
-    def federation(self, code: str | None) -> Federation:
-        """Call it. code: the folder of the user's modules."""
+    def federation(self, code: Code) -> Federation:
+        """Call it. code: the user's modules."""
         function = own_function("data.load", self.load, code)
         try:
             made = function(**self.arguments)

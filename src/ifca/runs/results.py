@@ -18,6 +18,7 @@ from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
+from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
@@ -31,6 +32,7 @@ def write_results(
     """Write all result files, the summary last: where it stands, the run is complete."""
     federation = fitted.job.federation
     header = {
+        "run": run_id(out),
         "algorithm": config.algorithm,
         "personal": fitted.job.method.personal,
         "clusters": list(range(len(fitted.places))),

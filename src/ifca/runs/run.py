@@ -16,7 +16,9 @@ from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
+from ifca.runs.run_code import check_code, code_of, kept_code, run_id
 from ifca.runs.run_folder import (
     CONFIG,
     check_finished,
@@ -29,43 +31,55 @@ from ifca.training import Fitted, Job
 from ifca.training.preflight import check
 
 Summary = dict[str, Any]
-MakeJob = Callable[[Config, Federation], Job]
+MakeJob = Callable[[Config, Federation, Code], Job]
 
 
 def run(config: Config, out: Path, callback: Callback | None = None) -> Summary:
     """Train a new run in an unused folder."""
     config = with_absolute_paths(config)
-    federation = make_federation(config)
-    check(make_job(config, federation))  # refuse what cannot run before a folder is made
-    new_directory(config, out)
-    return go_on(config, federation, out, callback or Silent())
+    code = code_of(config)  # as it is now: what is edited later is for later runs
+    federation = make_federation(config, code)
+    check(make_job(config, federation, code))  # refuse what cannot run before a folder is made
+    new_directory(config, out, code)
+    return go_on(config, federation, out, callback or Silent(), code)
 
 
-def resume(out: Path, callback: Callback | None = None) -> Summary:
-    """Go on with a run that was interrupted; a finished one is left as it is."""
+def resume(out: Path, callback: Callback | None = None, trust: bool = False) -> Summary:
+    """Go on with a run that was interrupted; a finished one is left as it is.
+
+    trust: run the code that its config names also where the folder was not made by this user here.
+    """
     config = open_directory(out)
-    return go_on(config, make_federation(config), out, callback or Silent())
+    code = kept_code(out, config, trust)
+    return go_on(config, make_federation(config, code), out, callback or Silent(), code)
 
 
 def go_on(
-    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob = make_job
+    config: Config,
+    federation: Federation,
+    out: Path,
+    callback: Callback,
+    code: Code,
+    make: MakeJob = make_job,
 ) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
     with working_in(out):
-        return _go_on(config, federation, out, callback, make)
+        return _go_on(config, federation, out, callback, code, make)
 
 
-def _go_on(config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob) -> Summary:
-    summary = _one_algorithm(config, federation, out, callback, make)
+def _go_on(
+    config: Config, federation: Federation, out: Path, callback: Callback, code: Code, make: MakeJob
+) -> Summary:
+    summary = _one_algorithm(config, federation, out, callback, code, make)
     others = {}
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
             baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
             folder = out / "baselines" / algorithm
             if not (folder / CONFIG).exists():
-                new_directory(baseline, folder)
+                new_directory(baseline, folder, code)
             try:
-                others[algorithm] = _one_algorithm(baseline, federation, folder, callback, make)
+                others[algorithm] = _one_algorithm(baseline, federation, folder, callback, code, make)
             except Diverged as failure:  # the others are worth reporting all the same
                 others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
@@ -75,12 +89,13 @@ def _go_on(config: Config, federation: Federation, out: Path, callback: Callback
 
 
 def _one_algorithm(
-    config: Config, federation: Federation, out: Path, callback: Callback, make: MakeJob
+    config: Config, federation: Federation, out: Path, callback: Callback, code: Code, make: MakeJob
 ) -> Summary:
+    check_code(out, code)
     if done := finished_summary(out):
         check_finished(out, config, done)
         return done
-    job = make(config, federation)
+    job = make(config, federation, code)
     fitted, reports = _best_start(config, job, out, callback)
     summary = write_results(out, fitted, config, reports)
     callback.finished(summary)
@@ -89,15 +104,16 @@ def _one_algorithm(
 
 def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tuple[Fitted, list[Summary]]:
     """All restarts, each reported; the best is judged by the clients' own training loss."""
+    run = run_id(out)
     if config.restarts == 1:
-        fitted = train_in(out, job, config, 0, config.algorithm, callback)
+        fitted = train_in(out, job, config, 0, run, config.algorithm, callback)
         return fitted, [restart_report(0, fitted, fitted.history)]
     starts: list[Fitted | Diverged] = []
     folders = [out / "restarts" / str(restart) for restart in range(config.restarts)]
     for restart, folder in enumerate(folders):
         title = f"{config.algorithm} {restart + 1}/{config.restarts}"
         try:
-            starts.append(train_in(folder, job, config, restart, title, callback))
+            starts.append(train_in(folder, job, config, restart, run, title, callback))
         except Diverged as failure:
             starts.append(failure)
     losses = [start.train_loss if isinstance(start, Fitted) else math.inf for start in starts]

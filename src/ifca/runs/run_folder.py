@@ -12,6 +12,9 @@ from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
 from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict, read_config, write_config
+from ifca.runs.own_code import Code
+from ifca.runs.round_log import RoundLog
+from ifca.runs.run_code import RUN, begin_run, code_of
 from ifca.training import Fitted, Job, fit
 from ifca.training.checkpoint import load_state, save_state
 
@@ -32,11 +35,13 @@ def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resum
         )
 
 
-def new_directory(config: Config, out: Path) -> None:
-    """Make the folder of a new run and write its config; a folder in use is not touched."""
+def new_directory(config: Config, out: Path, code: Code | None = None) -> None:
+    """Make the folder of a new run: its config, the user's code, its id; a folder in use is not touched."""
+    code = code_of(config) if code is None else code
     check_unused(out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / CONFIG, write_config(config).encode())
+    begin_run(out, open_directory(out), code)
 
 
 def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
@@ -56,21 +61,39 @@ def open_directory(out: Path) -> Config:
     return read_config(out / CONFIG)
 
 
-def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, callback: Callback) -> Fitted:
-    """Train one start of a job inside a folder, from its checkpoint where there is one."""
+def is_run_folder(folder: Path) -> bool:
+    """Whether a run was begun in a folder, by this version or an older one."""
+    left = (RUN, CHECKPOINT, ROUNDS, "restarts")
+    return (folder / CONFIG).is_file() and any((folder / name).exists() for name in left)
+
+
+def train_in(
+    folder: Path, job: Job, config: Config, restart: int, run: str | None, title: str, callback: Callback
+) -> Fitted:
+    """Train one start of a job inside a folder, from its checkpoint where there is one. run: the run's id."""
+    file, log = folder / CHECKPOINT, RoundLog(folder / ROUNDS)
+    expected = {
+        "run": run,
+        "config": _deciding(config),
+        "restart": restart,
+        "data": job.federation.fingerprint,
+    }
+    found: dict[str, Any] = {}
+
+    def same(header: dict[str, Any]) -> None:
+        _same_run(file, header, expected)
+        found.update(header)
+
+    state = load_state(file, job.device, same) if file.exists() else None
+    history = log.begin(0 if state is None else state.round, found.get("log"))
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / CHECKPOINT
-    header = {"config": _deciding(config), "restart": restart, "data": job.federation.fingerprint}
-    state = None
-    if file.exists():
-        state = load_state(file, job.device, lambda found: _same_run(file, found, header))
-    history = _rounds_until(folder / ROUNDS, 0 if state is None else state.round)
     callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
 
     def on_round(state: ClusterState, record: Record) -> None:
-        append_line(folder / ROUNDS, json.dumps(record, allow_nan=False))
-        if state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds:
-            save_state(file, state, header)
+        due = state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds
+        log.append(record, sync=due)  # before the checkpoint that counts on it
+        if due:
+            save_state(file, state, {**expected, "log": log.mark()})
         callback.round_ended(record)
 
     fitted = fit(job, restart=restart, resume=state, on_round=on_round)
@@ -80,17 +103,7 @@ def train_in(folder: Path, job: Job, config: Config, restart: int, title: str, c
 
 def read_rounds(folder: Path) -> list[Record]:
     """The records of the rounds that were finished in a folder; none where the first was not."""
-    log = folder / ROUNDS
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def append_line(file: Path, line: str) -> None:
-    """Add a line to a log."""
-    try:
-        with file.open("a") as log:
-            log.write(line + "\n")
-    except OSError as failure:
-        raise OSError(failure.errno, failure.strerror, str(file)) from failure
+    return read_jsonl(folder / ROUNDS)
 
 
 def check_finished(out: Path, config: Config, summary: dict[str, Any]) -> None:
@@ -111,19 +124,12 @@ def same_config(
             )
 
 
-def _rounds_until(log: Path, done: int) -> list[Record]:
-    """The records of the rounds that the checkpoint holds; what came after it is cut off and done again."""
-    lines = log.read_text().splitlines() if log.exists() else []
-    if len(lines) < done:
-        raise InvalidInput(f"{log}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off")
-    if len(lines) > done or (log.exists() and not log.read_bytes().endswith(b"\n")):
-        write_atomically(log, "".join(line + "\n" for line in lines[:done]).encode())
-    return read_jsonl(log)
-
-
 def _deciding(config: Config) -> dict[str, Any]:
-    """What may not change between two parts of one run (where to write checkpoints may)."""
-    free = ("checkpoint_every", "memory_budget", "baselines", "federation", "code")
+    """What may not change between two parts of one run (when to write checkpoints may).
+
+    The memory budget decides which clients are summed together, and so the last bits.
+    """
+    free = ("checkpoint_every", "baselines", "federation", "code")
     deciding = {name: value for name, value in config_dict(config).items() if name not in free}
     if config.federation.half_precision:
         deciding["half_precision"] = True
@@ -131,8 +137,12 @@ def _deciding(config: Config) -> dict[str, Any]:
 
 
 def _same_run(file: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
+    if found.get("run") != expected["run"]:
+        raise InvalidInput(f"{file}: was written by another run than this folder's")
     if found.get("restart") != expected["restart"]:
         raise InvalidInput(f"{file}: belongs to restart {found.get('restart')}, not {expected['restart']}")
     if found.get("data") != expected["data"]:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
-    same_config(file, found.get("config", {}), expected["config"])
+    now = expected["config"]
+    older = {"memory_budget": now["memory_budget"]}  # which older versions did not write down
+    same_config(file, older | found.get("config", {}), now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,15 +17,16 @@ from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState, Params, places_of
 from ifca.data.files import write_atomically
 
-FORMAT = "ifca-1"
+FORMAT, CHECKSUM = "ifca-1", "sha256"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
 COUNTS = ("round", "unchanged", "checked", "changed")
 
 
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
-    """Tensors and a JSON header as one safetensors file."""
+    """Tensors and a JSON header as one safetensors file, with a checksum of both."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_atomically(file, save(plain, {FORMAT: json.dumps(header)}))
+    text = json.dumps({**header, CHECKSUM: _checksum(header, plain)})
+    write_atomically(file, save(plain, {FORMAT: text}))  # one entry: several would have no fixed order
 
 
 def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
@@ -41,7 +43,22 @@ def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
         ) from reason
     if FORMAT not in metadata:
         raise InvalidInput(f"{file}: was not written by this version of ifca (no {FORMAT} header)")
-    return tensors, json.loads(metadata[FORMAT])
+    try:
+        header: dict[str, Any] = json.loads(metadata[FORMAT])
+    except json.JSONDecodeError as reason:
+        raise InvalidInput(f"{file}: has a header that is not JSON; it was altered or damaged") from reason
+    if header.pop(CHECKSUM, None) not in (None, _checksum(header, tensors)):  # None: an older file
+        raise InvalidInput(f"{file}: does not fit its checksum; it was altered or damaged")
+    return tensors, header
+
+
+def _checksum(header: dict[str, Any], tensors: Params) -> str:
+    """SHA-256 of the header and of every tensor: its name, type, shape and bytes."""
+    digest = hashlib.sha256(json.dumps(header).encode())
+    for name, value in sorted(tensors.items()):
+        digest.update(f"\n{name} {value.dtype} {list(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:

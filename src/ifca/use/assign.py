@@ -21,9 +21,12 @@ FEWEST = 5  # samples below which a margin says little
 USUAL = 0.99  # share of the training clients whose loss is called usual
 
 
-def assign_clients(directory: Path, path: Path) -> list[dict[str, Any]]:
-    """Of each client in a file or folder: its losses, its cluster, the margin, warnings."""
-    trained = open_trained(directory)
+def assign_clients(directory: Path, path: Path, trust: bool = False) -> list[dict[str, Any]]:
+    """Of each client in a file or folder: its losses, its cluster, the margin, warnings.
+
+    trust: as of open_trained.
+    """
+    trained = open_trained(directory, trust)
     federation = trained.federation(trained.clients(path), str(path))
     usual = usual_losses(directory)
     found = []

@@ -26,11 +26,13 @@ CALLS = {  # how a built-in model is made again
 }
 
 
-def write_card(directory: Path, cluster: int, model: Path, checked: dict[str, Any]) -> Path:
-    """Markdown beside the model file."""
+def write_card(
+    directory: Path, cluster: int, model: Path, checked: dict[str, Any], trust: bool = False
+) -> Path:
+    """Markdown beside the model file. trust: as of open_trained."""
     if not (directory / SUMMARY).is_file():
         raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
-    trained = open_trained(directory)
+    trained = open_trained(directory, trust)
     summary = json.loads((directory / SUMMARY).read_text())
     parts = [
         f"# Model of cluster {cluster}: {model.name}",

@@ -53,13 +53,16 @@ class Served(nn.Module):
         return (output, output.softmax(-1)) if self.classifies else (output,)
 
 
-def export_model(directory: Path, cluster: int, to: Path) -> dict[str, Any]:
-    """Write a .pt, .safetensors or .onnx file; returns what its reading back showed."""
+def export_model(directory: Path, cluster: int, to: Path, trust: bool = False) -> dict[str, Any]:
+    """Write a .pt, .safetensors or .onnx file; returns what its reading back showed.
+
+    trust: as of open_trained.
+    """
     if to.suffix not in KINDS:
         raise InvalidInput(f"{to}: a model is written as {', '.join(KINDS)}")
     if not to.parent.is_dir():
         raise InvalidInput(f"{to.parent}: no such folder")
-    trained = open_trained(directory)
+    trained = open_trained(directory, trust)
     served = Served(trained, cluster)
     x = _examples(trained)
     with torch.no_grad():

@@ -77,10 +77,17 @@ class Predictions:
 
 
 def predict(
-    directory: Path, path: Path, cluster: int | None = None, tuning: Tuning | None = None
+    directory: Path,
+    path: Path,
+    cluster: int | None = None,
+    tuning: Tuning | None = None,
+    trust: bool = False,
 ) -> Predictions:
-    """Choose the client's model by its labels (or take the given cluster), and let it predict."""
-    trained = open_trained(directory)
+    """Choose the client's model by its labels (or take the given cluster), and let it predict.
+
+    trust: as of open_trained.
+    """
+    trained = open_trained(directory, trust)
     x, y = trained.samples(path)
     if y is None and cluster is None:
         raise InvalidInput(f"{path}: has no labels to find its cluster by; give --cluster")

@@ -28,8 +28,10 @@ from ifca.models import make_task
 from ifca.models.task import made
 from ifca.runs.config import Config
 from ifca.runs.make import make_loss, make_model
+from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import OwnFiles
 from ifca.runs.results import MODELS
+from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
 from ifca.training.checkpoint import models_of
 
@@ -44,6 +46,7 @@ class Trained:
     config: Config
     theta: Params  # [k, ...]
     header: dict[str, Any]
+    code: Code  # the run's own, not what lies where we stand
 
     @property
     def classes(self) -> int | None:
@@ -65,13 +68,13 @@ class Trained:
     def module(self) -> nn.Module:
         """The model as a module; its parameters are not the trained ones."""
         outputs, regression = self.header["outputs"], self.classes is None
-        module = made(make_model(self.config, self.input_shape, outputs, regression))
+        module = made(make_model(self.config, self.input_shape, outputs, regression, self.code))
         return module.to(next(iter(self.theta.values())).dtype)
 
     @cached_property
     def task(self) -> Task:
         """The model as a function, with the loss it was trained by."""
-        loss, regression = make_loss(self.config), self.classes is None
+        loss, regression = make_loss(self.config, self.code), self.classes is None
         return make_task(self.module, Recipe(), regression=regression, device=CPU, loss=loss)
 
     @property
@@ -143,12 +146,18 @@ class Trained:
         return replace(federation, train=train, test=None, scaling=self.scaling)
 
 
-def open_trained(directory: Path) -> Trained:
-    """Read a finished run; one of local models has nothing for others."""
+def open_trained(directory: Path, trust: bool = False) -> Trained:
+    """Read a finished run; one of local models has nothing for others.
+
+    trust: run the model's and the loss's code also where the folder was not made by this user here.
+    """
     config = open_directory(directory)
     if not (directory / MODELS).exists():
         raise InvalidInput(f"{directory}: has no {MODELS}; 'ifca resume {directory}' makes it")
+    code = kept_code(directory, config, trust, ("model.name", "model.loss"))
     theta, header = models_of(directory / MODELS)
+    if "algorithm" not in header or header.get("run") != run_id(directory):
+        raise InvalidInput(f"{directory / MODELS}: does not hold the models of this run (the one of {RUN})")
     if header.get("personal", facts_of(header["algorithm"])["personal"]):
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
-    return Trained(directory, config, theta, header)
+    return Trained(directory, config, theta, header, code)
