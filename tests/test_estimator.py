@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,17 @@ from sklearn.base import clone
 from sklearn.cluster import AgglomerativeClustering
 from torch import nn
 
-from ifca import IFCA, Diverged, FewerClustersWarning, InvalidInput, mixture_of_regressions
+from ifca import (
+    IFCA,
+    Diverged,
+    FewerClustersWarning,
+    InvalidInput,
+    mixture_of_regressions,
+    open_run,
+    read_config,
+    rotated_digits,
+    run,
+)
 from ifca.core.metrics import cluster_accuracy
 from ifca.core.recipe import Recipe
 from tests.conftest import groups
@@ -58,7 +69,7 @@ def test_errors_name_the_argument() -> None:
     with pytest.raises(InvalidInput, match="call fit first"):
         IFCA().predict([[1.0]], 0)
     front = IFCA(algorithm="oneshot", rounds=1).fit(federation)
-    with pytest.raises(InvalidInput, match="cluster must be from 0 to 1, got 2"):
+    with pytest.raises(InvalidInput, match=r"has no cluster 2 \(it has 0, 1\)"):
         front.predict(np.zeros((1, 6)), 2)
     with pytest.raises(InvalidInput, match=r"samples have shape \(5,\), training had \(6,\)"):
         front.assign(np.zeros((1, 5)), np.zeros(1, int))
@@ -169,3 +180,91 @@ def test_a_fitted_front_can_be_pickled() -> None:
         again = pickle.loads(pickle.dumps(front))
         x, y = federation.train.arrays(0)
         assert again.losses(x, y).tolist() == front.losses(x, y).tolist()
+
+
+class TestUse:
+    """One object for training and use, whether it was fitted here or read from a folder."""
+
+    federation = groups((60, 40, 50, 45), clusters=2)
+
+    def fitted(self, **options: object) -> IFCA:
+        options = {"k": 2, "algorithm": "ifca-plain", "rounds": 15, "restarts": 2, **options}
+        return IFCA(**options).fit(self.federation)  # type: ignore[arg-type]
+
+    def test_what_was_saved_answers_the_same(self, tmp_path: Path) -> None:
+        front = self.fitted()
+        again = IFCA.load(front.save(tmp_path / "run"))
+        x, y = self.federation.train.arrays(1)
+        assert again.labels_.tolist() == front.labels_.tolist()
+        assert again.history_ == front.history_
+        assert again.train_loss_ == front.train_loss_
+        assert all(torch.equal(again.models_[name], value) for name, value in front.models_.items())
+        assert again.losses(x, y).tolist() == front.losses(x, y).tolist()
+        mine, theirs = front.assign(x, y), again.assign(x, y)
+        assert (mine, mine.losses, mine.margin) == (theirs, theirs.losses, theirs.margin)
+        assert again.score(self.federation) == front.score(self.federation)
+        assert again.predict(x, mine).tolist() == front.predict(x, mine).tolist()
+        assert clone(again).get_params() == again.get_params()
+
+    def test_margins_scores_and_probabilities(self) -> None:
+        front = self.fitted()
+        x, y = self.federation.train.arrays(0)
+        cluster = front.assign(x, y)
+        losses = front.losses(x, y)
+        assert cluster == losses.argmin() == front.labels_[0]
+        assert cluster.second == 1 - cluster
+        assert cluster.margin == pytest.approx(losses.max() - losses.min(), rel=1e-5)
+        shares = front.predict_proba(x, cluster)
+        assert shares.sum(1) == pytest.approx(np.ones(len(x)))
+        assert (shares.argmax(1) == front.predict(x, cluster)).all()
+        assert front.fitted_.test is not None
+        expected = front.fitted_.test.accuracy(front.fitted_.test.train_rule)
+        assert front.score(self.federation) == pytest.approx(expected)
+
+    def test_personalise_says_what_it_did(self) -> None:
+        x, y = self.federation.train.arrays(0)
+        personal = self.fitted().personalise(x, y, steps=5, step_size=0.05)
+        assert personal.report["held_out"] == 18
+        assert personal.predict(x).shape == (60,)
+        assert personal.helped == (personal.report["after"]["loss"] < personal.report["before"]["loss"])
+
+    def test_an_export_from_memory_has_its_card(self, tmp_path: Path) -> None:
+        card = self.fitted().export(1, tmp_path / "model.safetensors")
+        assert (tmp_path / "model.safetensors").is_file()
+        assert card.read_text().startswith("# Model of cluster 1")
+
+    def test_a_model_given_from_python_is_given_again(self, tmp_path: Path) -> None:
+        front = self.fitted(model=nn.Linear(6, 3), restarts=1)
+        folder, (x, y) = front.save(tmp_path / "run"), self.federation.train.arrays(0)
+        with pytest.raises(InvalidInput, match="the model was given from Python; give it again as model="):
+            open_run(folder).losses(x, y)
+        again = open_run(folder, model=nn.Linear(6, 3))
+        assert again.losses(x, y).tolist() == front.losses(x, y).tolist()
+        with pytest.raises(InvalidInput, match="already holds something"):
+            front.save(folder)
+
+    def test_a_run_s_folder_is_the_same_object(self, tmp_path: Path) -> None:
+        settings = ["k=2", "rounds=3", "data.angles=[0, 180]", "data.samples=100"]
+        config = read_config(None, [*settings, 'baselines=["global"]'])
+        summary = run(config, tmp_path / "run")
+        front = open_run(tmp_path / "run")
+        assert front.train_loss_ == summary["train_loss"]
+        assert front.score(rotated_digits(samples=100, angles=(0, 180))) == pytest.approx(
+            summary["test_accuracy_train_rule"]
+        )
+        assert front.k == 2
+
+    def test_regression_is_scored_by_r2(self) -> None:
+        federation, _ = mixture_of_regressions(clients=8, samples=60, dimension=4, noise=0.01)
+        front = IFCA(2, rounds=60, step_size=0.1).fit(federation)
+        assert 0.99 < front.score(federation) <= 1
+        with pytest.raises(InvalidInput, match="this is a regression"):
+            front.predict_proba(np.zeros((1, 4)), 0)
+
+    def test_models_that_nobody_needs_are_not_shown(self) -> None:
+        front = IFCA(5, rounds=12).fit(groups((30,) * 6, clusters=1))
+        live = len(set(front.labels_.tolist()))
+        assert front.models_["fc1.weight"].shape[0] == live < 5
+        assert all(bool(value.isfinite().all()) for value in front.models_.values())
+        with pytest.raises(InvalidInput, match="has no cluster 4"):
+            front.predict(np.zeros((1, 6)), 4)

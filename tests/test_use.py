@@ -20,10 +20,11 @@ from ifca.core.errors import InvalidInput
 from ifca.models import mlp
 from ifca.runs.config import read_config
 from ifca.runs.run import run
-from ifca.use.assign import assign_clients, usual_losses
+from ifca.use.assign import assign_clients
 from ifca.use.export import Served, export_model
 from ifca.use.predict import Tuning, predict
 from ifca.use.trained import open_trained
+from ifca.use.usual import usual_losses
 
 RULES = np.array([[2.0, -1.0, 0.5], [-1.0, 2.0, 0.0]])
 

@@ -23,10 +23,11 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
         rotated_mnist,
         write_client,
     )
-    from ifca.estimator import IFCA, FewerClustersWarning
+    from ifca.estimator import IFCA, FewerClustersWarning, open_run
+    from ifca.methods import Aggregation, Method, register, register_aggregation
     from ifca.runs.choose_k import choose_k
     from ifca.runs.config import Config, read_config
-    from ifca.runs.run import resume, run
+    from ifca.runs.run import compare, resume, run
 else:
 
     def __getattr__(name: str) -> Any:
@@ -43,6 +44,7 @@ else:
 __version__ = "0.1.0"  # the one place: pyproject.toml reads it from here
 
 _HOMES = {
+    "Aggregation": "ifca.methods",
     "Callback": "ifca.core.callbacks",
     "Client": "ifca.data",
     "Config": "ifca.runs.config",
@@ -52,14 +54,19 @@ _HOMES = {
     "IFCA": "ifca.estimator",
     "IFCAError": "ifca.core.errors",
     "InvalidInput": "ifca.core.errors",
+    "Method": "ifca.methods",
     "Recipe": "ifca.core.recipe",
     "choose_k": "ifca.runs.choose_k",
+    "compare": "ifca.runs.run",
     "femnist": "ifca.data",
     "mixture_of_regressions": "ifca.data",
     "mnist_writers": "ifca.data",
+    "open_run": "ifca.estimator",
     "read_client": "ifca.data",
     "read_config": "ifca.runs.config",
     "read_folder": "ifca.data",
+    "register": "ifca.methods",
+    "register_aggregation": "ifca.methods",
     "resume": "ifca.runs.run",
     "rotated_cifar": "ifca.data",
     "rotated_digits": "ifca.data",
@@ -71,6 +78,7 @@ _HOMES = {
 
 __all__ = [
     "IFCA",
+    "Aggregation",
     "Callback",
     "Client",
     "Config",
@@ -79,14 +87,19 @@ __all__ = [
     "FewerClustersWarning",
     "IFCAError",
     "InvalidInput",
+    "Method",
     "Recipe",
     "choose_k",
+    "compare",
     "femnist",
     "mixture_of_regressions",
     "mnist_writers",
+    "open_run",
     "read_client",
     "read_config",
     "read_folder",
+    "register",
+    "register_aggregation",
     "resume",
     "rotated_cifar",
     "rotated_digits",

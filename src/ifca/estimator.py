@@ -1,43 +1,55 @@
-"""A scikit-learn flavoured front: IFCA(k=4, ...).fit(federation)."""
+"""The front of training and use, in scikit-learn's manner: IFCA(k=4).fit(federation), open_run(folder)."""
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from torch import Tensor, nn
+from torch import nn
 
 from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
-from ifca.core.identity import identity
 from ifca.core.initial import best_restart
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import Option, Recipe
-from ifca.core.types import ClusterState, Params, select
-from ifca.data import Client, Federation
-from ifca.data.assemble import as_array
-from ifca.data.clients import features
+from ifca.core.types import ClusterState, Params
+from ifca.data import Federation
+from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
+from ifca.runs.clients_table import read_clients
+from ifca.runs.config import Config, ModelConfig
+from ifca.runs.own_code import Code
+from ifca.runs.own_data_config import GIVEN, GivenData
+from ifca.runs.results import finished_summary, models_header, restart_report, write_results
+from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
 from ifca.training import Fitted, Job, choose_device, fit
 from ifca.training.job import Clusterer, EngineName
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
+from ifca.use.card import write_card
+from ifca.use.export import export_trained
+from ifca.use.trained import Trained, open_trained
+from ifca.use.trained_models import TrainedModels
+from ifca.use.usual import usual_losses_of
 
 
 class FewerClustersWarning(UserWarning):
     """Fewer clusters than k have clients."""
 
 
-class IFCA(BaseEstimator):  # type: ignore[misc]
+class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
     The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
@@ -46,8 +58,9 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
     function of k and seed), on_round (a function of state and record, called after every round), callbacks
     (told of every start, round and end: ifca.core.callbacks.Callback).
 
-    After fit: models_ (name -> [k, ...]), labels_ [m], history_ (a record per round), train_loss_,
-    restarts_ (training loss of each restart), fitted_ (everything else).
+    After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
+    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each
+    restart). After fit only: fitted_ (everything else).
     """
 
     def __init__(
@@ -113,6 +126,11 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
             raise failure
         best = starts[best_restart([start.train_loss for start in starts])]
         self.fitted_: Fitted = best
+        theta = {name: value.cpu() for name, value in best.state.theta.items()}
+        own = None if self.model is None and self.loss is None else job.model
+        facts = {**models_header(best), "personal": job.method.personal}
+        usual = usual_losses_of(best)
+        self._use = Trained(None, self._config(job), theta, facts, Code(), usual, own, self.loss)
         self.models_: Params = best.state.theta
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = renumbered(best.history, best.places, job.models)
@@ -136,42 +154,57 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
 
         return fit(job, restart=restart, on_round=on_round)
 
-    def losses(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
-        """Mean loss of each of the k models on a client's data: [k]."""
-        fitted = self._fitted("losses")
-        if fitted.job.method.personal:
-            raise InvalidInput("local models belong to one client each; a new client has none")
-        federation = Federation.from_clients([Client(x, y)], fitted.job.federation.classes)
-        trained = fitted.job.federation
-        federation.check_fits("new client", trained.input_shape, trained.classes, trained.outputs)
-        scores = fitted.job.make_engine().score(fitted.state.theta, federation.train)
-        return scores.loss[0].numpy()
+    def export(self, cluster: int, to: Path | str) -> Path:
+        """Write one cluster's model for other programs (.pt, .safetensors, .onnx); returns its model card."""
+        trained, to = self._trained("export"), Path(to)
+        checked = export_trained(trained, cluster, to)
+        if trained.directory is not None:
+            return write_card(trained.directory, cluster, to, checked, trained)
+        with TemporaryDirectory() as folder:
+            self.save(Path(folder) / "run")
+            return write_card(Path(folder) / "run", cluster, to, checked, trained)
 
-    def assign(self, x: ArrayLike, y: ArrayLike) -> int:
-        """The cluster of a client, seen or never seen: the model with the lowest loss on its data."""
-        return int(identity(torch.from_numpy(self.losses(x, y))))
+    def save(self, folder: Path | str) -> Path:
+        """Write a run folder as 'ifca run' does, which load, open_run and all commands read; without data."""
+        trained, folder = self._trained("save"), Path(folder)
+        if not hasattr(self, "fitted_"):
+            assert trained.directory is not None
+            check_unused(folder, advice="")
+            shutil.copytree(trained.directory, folder, dirs_exist_ok=True)
+            return folder
+        new_directory(trained.config, folder, Code())
+        reports = [restart_report(self.fitted_.restart, self.fitted_, self.fitted_.history)]
+        write_results(folder, self.fitted_, trained.config, reports)
+        return folder
 
-    def predict(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
-        """Predictions of one cluster's model: class numbers, or values in regression."""
-        fitted = self._fitted("predict")
-        models = len(fitted.places)
-        if not 0 <= cluster < models:
-            raise InvalidInput(f"cluster must be from 0 to {models - 1}, got {cluster}")
-        model = select(fitted.state.theta, cluster)
-        like = next(iter(model.values()))
-        with torch.no_grad():
-            given = np.ascontiguousarray(as_array("x", "predict", x))
-            inputs = features(torch.from_numpy(given).to(like.device), like.dtype)
-            if inputs.shape[1:] != fitted.job.federation.input_shape:
-                expected = fitted.job.federation.input_shape
-                raise InvalidInput(
-                    f"x: samples have shape {tuple(inputs.shape[1:])}, training had {expected}"
-                )
-            output: Tensor = fitted.job.task.output(model, inputs)
-        if fitted.job.federation.classes is not None:
-            return output.argmax(-1).cpu().numpy()
-        targets = fitted.job.federation.train.y.shape[1:]
-        return output.reshape(len(output), *targets).cpu().numpy()
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        *,
+        trust: bool = False,
+        model: nn.Module | Factory | None = None,
+        loss: Loss | None = None,
+    ) -> IFCA:
+        """A finished run as a fitted IFCA; model and loss: those it was given from Python.
+
+        trust: run code that the folder names or holds, also where you did not make it on this machine.
+        """
+        folder = Path(folder)
+        trained = open_trained(folder, trust, None if model is None else as_factory(model), loss)
+        summary = finished_summary(folder)
+        if summary is None:
+            raise InvalidInput(f"{folder}: is not finished; 'ifca resume {folder}' goes on")
+        names = {f.name for f in fields(Recipe)} | {"engine", "device", "precision", "memory_budget"}
+        front = cls(**{name: getattr(trained.config, name) for name in names}, model=model, loss=loss)
+        front._use = trained
+        front.models_, front.train_loss_ = trained.theta, summary["train_loss"]
+        rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
+        front.labels_ = np.array([trained.live.index(int(row["cluster"])) for row in rows])
+        places = summary.get("places", trained.live)
+        front.history_ = renumbered(read_jsonl(folder / ROUNDS), places, summary["k"])
+        front.restarts_ = [one["train_loss"] for one in summary["restarts"]]
+        return front
 
     def _job(self, federation: Federation) -> Job:
         if not isinstance(federation, Federation):
@@ -193,7 +226,20 @@ class IFCA(BaseEstimator):  # type: ignore[misc]
             clusterer=self.clusterer,
         )
 
-    def _fitted(self, verb: str) -> Fitted:
-        if not hasattr(self, "fitted_"):
-            raise InvalidInput(f"{verb}: call fit first")
-        return self.fitted_
+    def _config(self, job: Job) -> Config:
+        """The config of a run that this would have been; what was a Python object is called python."""
+        named = ModelConfig() if self.model is None and self.loss is None else ModelConfig(name=GIVEN)
+        settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)}
+        return Config(**recipe, **settings, model=named, data=GivenData("python"))
+
+
+def open_run(
+    folder: Path | str,
+    *,
+    trust: bool = False,
+    model: nn.Module | Factory | None = None,
+    loss: Loss | None = None,
+) -> IFCA:
+    """A finished run's folder as a fitted IFCA: IFCA.load."""
+    return IFCA.load(folder, trust=trust, model=model, loss=loss)

@@ -18,7 +18,7 @@ from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
 from ifca.runs.data_config import STRICT, DigitsData, Positive, PublicData, SyntheticData
-from ifca.runs.own_data_config import FunctionData, HuggingFaceData, OwnData
+from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -90,7 +90,8 @@ class Config(Recipe):
     """Folder of your own modules (model, loss, metrics, data); none: that of the config file. What is not
     there is looked for where the command is given, then among installed packages."""
     data: Annotated[
-        DigitsData | SyntheticData | OwnData | FunctionData | PublicData, Field(discriminator="name")
+        DigitsData | SyntheticData | OwnData | FunctionData | GivenData | PublicData,
+        Field(discriminator="name"),
     ] = DigitsData()
     """The federation."""
     model: ModelConfig = ModelConfig()

@@ -14,11 +14,11 @@ from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, ml
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.config import Config
 from ifca.runs.own_code import Code
-from ifca.runs.own_data_config import FunctionData
+from ifca.runs.own_data_config import GIVEN, FunctionData
 from ifca.runs.own_modules import own_function
 from ifca.runs.run_code import code_of
 from ifca.training import Job, choose_device
-from ifca.training.checkpoint import load_tensors
+from ifca.training.checkpoint import models_of
 
 
 def make_job(config: Config, federation: Federation | None = None, code: Code | None = None) -> Job:
@@ -26,9 +26,7 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     code = code_of(config) if code is None else code
     federation = federation or make_federation(config, code)
     recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
-    warm = (
-        None if config.warm_start is None else load_tensors(Path(config.warm_start) / "models.safetensors")[0]
-    )
+    warm = None if config.warm_start is None else models_of(Path(config.warm_start) / "models.safetensors")[0]
     return Job(
         federation,
         recipe,
@@ -84,6 +82,8 @@ def make_model(
         "cifar-cnn": lambda: cifar_cnn(outputs),
         "femnist-cnn": lambda: femnist_cnn(outputs),
     }
+    if name == GIVEN:
+        raise InvalidInput("model.name is python: the model was given from Python; give it again as model=")
     if name not in makers:
         raise InvalidInput(
             f"model.name: unknown model {name} (known: {', '.join(makers)}, or module:function)"

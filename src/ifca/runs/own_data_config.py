@@ -22,6 +22,8 @@ from ifca.runs.own_modules import own_function
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
 
+GIVEN = "python"  # the name of a model, or of data, that were objects of a Python program
+
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class OwnFiles:
@@ -160,6 +162,17 @@ class FunctionData:
             return Federation.from_clients(made, self.classes)
         kinds = "a Federation, a list of Clients or {name: (train dataset, test dataset)}"
         raise InvalidInput(f"data.load: {self.load} must return {kinds}, got {type(made).__name__}")
+
+
+@dataclass(frozen=True, config=STRICT)
+class GivenData:
+    """A federation that was given to IFCA.fit, and saved without its data."""
+
+    name: Literal["python"]
+
+    def federation(self, _seed: int) -> Federation:
+        """It is not kept."""
+        raise InvalidInput("data.name is python: the data were given from Python and are not kept; fit again")
 
 
 OwnData = FolderData | TableData | LeafData | HuggingFaceData

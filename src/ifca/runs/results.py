@@ -30,10 +30,21 @@ def write_results(
     out: Path, fitted: Fitted, config: Config, restarts: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Write all result files, the summary last: where it stands, the run is complete."""
+    save_tensors(out / MODELS, fitted.state.theta, {"run": run_id(out), **models_header(fitted)})
+    write_atomically(out / CLIENTS, clients_table(fitted).encode("utf-8"))
+    if len(restarts) > 1 or not (out / ROUNDS).exists():
+        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
+        write_atomically(out / ROUNDS, "".join(lines).encode())
+    summary = summarise(fitted, config, restarts)
+    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    return summary
+
+
+def models_header(fitted: Fitted) -> dict[str, Any]:
+    """What must be known of the models to use them."""
     federation = fitted.job.federation
-    header = {
-        "run": run_id(out),
-        "algorithm": config.algorithm,
+    return {
+        "algorithm": fitted.job.recipe.algorithm,
         "personal": fitted.job.method.personal,
         "clusters": list(range(len(fitted.places))),
         "input_shape": federation.input_shape,
@@ -43,14 +54,6 @@ def write_results(
         "pixels": federation.train.x.dtype == torch.uint8,
         "scaling": None if federation.scaling is None else federation.scaling.to_json(),
     }
-    save_tensors(out / MODELS, fitted.state.theta, header)
-    write_atomically(out / CLIENTS, clients_table(fitted).encode("utf-8"))
-    if len(restarts) > 1:
-        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
-        write_atomically(out / ROUNDS, "".join(lines).encode())
-    summary = summarise(fitted, config, restarts)
-    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
-    return summary
 
 
 def finished_summary(out: Path) -> dict[str, Any] | None:

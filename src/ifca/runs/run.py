@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
+from ifca.methods import method_names
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.own_code import Code
@@ -42,6 +43,13 @@ def run(config: Config, out: Path, callback: Callback | None = None) -> Summary:
     check(make_job(config, federation, code))  # refuse what cannot run before a folder is made
     new_directory(config, out, code)
     return go_on(config, federation, out, callback or Silent(), code)
+
+
+def compare(
+    config: Config, out: Path, callback: Callback | None = None, methods: Sequence[str] | None = None
+) -> Summary:
+    """Train a job and other methods on the same data, side by side; methods: None, all there are."""
+    return run(replace(config, baselines=tuple(methods or method_names())), out, callback)
 
 
 def resume(out: Path, callback: Callback | None = None, trust: bool = False) -> Summary:

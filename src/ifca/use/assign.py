@@ -6,19 +6,15 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
-from ifca.runs.clients_table import CLIENTS, read_clients
 from ifca.use.trained import Trained, open_trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
 FEWEST = 5  # samples below which a margin says little
-USUAL = 0.99  # share of the training clients whose loss is called usual
 
 
 def assign_clients(directory: Path, path: Path, trust: bool = False) -> list[dict[str, Any]]:
@@ -28,42 +24,14 @@ def assign_clients(directory: Path, path: Path, trust: bool = False) -> list[dic
     """
     trained = open_trained(directory, trust)
     federation = trained.federation(trained.clients(path), str(path))
-    usual = usual_losses(directory)
     found = []
     for i, name in enumerate(federation.train.ids):
         data = federation.train.one(i, torch.device("cpu"), next(iter(trained.theta.values())).dtype)
-        found.append({"client": name, **assignment(trained, data, usual, f"{path}: client {name}")})
+        found.append({"client": name, **assignment(trained, data, f"{path}: client {name}")})
     return found
 
 
-def usual_losses(directory: Path) -> dict[int, float]:
-    """By cluster: the loss that few of its training clients exceed.
-
-    The losses are those on test data where there are any (a new client's data were not trained on either),
-    else those on training data. The limit is their 99 % quantile, or median plus three robust deviations
-    where that is more: a cluster of a few clients has no tail to speak of.
-    """
-    losses: dict[int, list[float]] = {}
-    if not (directory / CLIENTS).exists():
-        return {}
-    rows = read_clients(directory)
-    tested = any(row["test_loss"] for row in rows)
-    for row in rows:
-        loss, cluster = (
-            (row["test_loss"], row["test_cluster"]) if tested else (row["train_loss"], row["cluster"])
-        )
-        if loss and math.isfinite(float(loss)):
-            losses.setdefault(int(cluster), []).append(float(loss))
-    return {j: _limit(np.array(values)) for j, values in losses.items()}
-
-
-def _limit(values: NDArray[np.float64]) -> float:
-    middle = float(np.median(values))
-    deviation = 1.4826 * float(np.median(np.abs(values - middle)))
-    return max(float(np.quantile(values, USUAL)), middle + 3 * deviation)
-
-
-def assignment(trained: Trained, data: Data, usual: dict[int, float], where: str) -> dict[str, Any]:
+def assignment(trained: Trained, data: Data, where: str) -> dict[str, Any]:
     """One client's losses, cluster, margin and warnings; where: what to name in a complaint."""
     x, y, _ = data
     with torch.no_grad():
@@ -84,7 +52,7 @@ def assignment(trained: Trained, data: Data, usual: dict[int, float], where: str
         "second": second,
         "margin": None,
         "margin_in_errors": None,
-        "usual_loss": usual.get(best),
+        "usual_loss": trained.usual.get(best),
         "warnings": [],
     }
     if second is not None:

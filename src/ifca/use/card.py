@@ -27,16 +27,16 @@ CALLS = {  # how a built-in model is made again
 
 
 def write_card(
-    directory: Path, cluster: int, model: Path, checked: dict[str, Any], trust: bool = False
+    directory: Path, cluster: int, model: Path, checked: dict[str, Any], trained: Trained | bool = False
 ) -> Path:
-    """Markdown beside the model file. trust: as of open_trained."""
+    """Markdown beside the model file. trained: the run where it is open, else trust as of open_trained."""
     if not (directory / SUMMARY).is_file():
         raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
-    trained = open_trained(directory, trust)
+    trained = open_trained(directory, trained) if isinstance(trained, bool) else trained
     summary = json.loads((directory / SUMMARY).read_text())
     parts = [
         f"# Model of cluster {cluster}: {model.name}",
-        _about(trained, summary, cluster, model, checked),
+        _about(directory, trained, summary, cluster, model, checked),
         "## Data\n\n" + _data(directory, summary, cluster),
         "## Quality\n\n" + _quality(trained, summary, cluster),
         "## Input and output\n\n" + _interface(trained, model),
@@ -50,15 +50,20 @@ def write_card(
 
 
 def _about(
-    trained: Trained, summary: dict[str, Any], cluster: int, model: Path, checked: dict[str, Any]
+    directory: Path,
+    trained: Trained,
+    summary: dict[str, Any],
+    cluster: int,
+    model: Path,
+    checked: dict[str, Any],
 ) -> str:
-    count = sum(value[cluster].numel() for value in trained.theta.values())
+    count = sum(value[0].numel() for value in trained.theta.values())
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     how = f"{summary['algorithm']}, {summary['rounds']} rounds"
     lines = [
         f"| exported | {now} |",
-        f"| from the run | `{trained.directory.resolve().name}` ({how}) |",
+        f"| from the run | `{directory.resolve().name}` ({how}) |",
         f"| cluster | {cluster}, one of {summary['live_clusters']} with clients |",
         f"| model | `{trained.config.model.name}`, {count:,} parameters |",
         f"| file | `{model.name}`, SHA-256 `{digest}` |",

@@ -58,11 +58,15 @@ def export_model(directory: Path, cluster: int, to: Path, trust: bool = False) -
 
     trust: as of open_trained.
     """
+    return export_trained(open_trained(directory, trust), cluster, to)
+
+
+def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
+    """The same of models that are open."""
     if to.suffix not in KINDS:
         raise InvalidInput(f"{to}: a model is written as {', '.join(KINDS)}")
     if not to.parent.is_dir():
         raise InvalidInput(f"{to.parent}: no such folder")
-    trained = open_trained(directory, trust)
     served = Served(trained, cluster)
     x = _examples(trained)
     with torch.no_grad():

@@ -18,7 +18,7 @@ from ifca.core.client import local_update, score
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.random import key_of, shuffled
 from ifca.core.types import Data, Params
-from ifca.use.assign import assignment, usual_losses
+from ifca.use.assign import assignment
 from ifca.use.trained import Trained, open_trained
 
 HELD_OUT = 0.3  # share of a client's samples that tuning never sees
@@ -45,11 +45,18 @@ class Predictions:
     held_out: NDArray[np.bool_] | None = None  # where tuned: the samples that tuning never saw
     report: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # of the choice of the cluster
+    model: Params = field(default_factory=dict)  # the one that said it
 
     @property
     def probabilities(self) -> NDArray[Any]:
         """Of each class: the softmax of the outputs."""
         return torch.from_numpy(self.outputs).double().softmax(1).numpy()
+
+    def labels_or_values(self) -> NDArray[Any]:
+        """Class numbers [n]; in regression values, [n] or [n, targets]."""
+        if self.classes is not None:
+            return np.asarray(self.outputs.argmax(1))
+        return self.outputs[:, 0] if self.outputs.shape[1] == 1 else self.outputs
 
     def table(self) -> str:
         """A row per sample, as CSV."""
@@ -89,16 +96,29 @@ def predict(
     """
     trained = open_trained(directory, trust)
     x, y = trained.samples(path)
+    return predicted(trained, x, y, str(path), cluster, tuning, key_of(path.stem))
+
+
+def predicted(
+    trained: Trained,
+    x: NDArray[Any],
+    y: NDArray[Any] | None,
+    where: str,
+    cluster: int | None = None,
+    tuning: Tuning | None = None,
+    key: int = 0,
+) -> Predictions:
+    """The same for samples in memory. where: what complaints name; key: the client's, for its split."""
     if y is None and cluster is None:
-        raise InvalidInput(f"{path}: has no labels to find its cluster by; give --cluster")
+        raise InvalidInput(f"{where}: has no labels to find its cluster by; give --cluster")
     if y is None and tuning is not None:
-        raise InvalidInput(f"{path}: has no labels to personalise by")
-    data = _data(trained, x, y)
-    held_out = None if tuning is None else _split(path, len(x), tuning.seed)
+        raise InvalidInput(f"{where}: has no labels to personalise by")
+    data = as_data(trained, x, y)
+    held_out = None if tuning is None else _split(where, len(x), tuning.seed, key)
     seen = data if held_out is None else _rows(data, ~held_out)
     warnings: tuple[str, ...] = ()
     if cluster is None:
-        found = assignment(trained, seen, usual_losses(directory), str(path))
+        found = assignment(trained, seen, where)
         cluster, warnings = found["cluster"], tuple(found["warnings"])
     model = trained.model(cluster)
     report: dict[str, Any] = {}
@@ -110,16 +130,23 @@ def predict(
         model = tuned
     elif y is not None:
         report = _quality(trained, model, data)
+    table = outputs_of(trained, model, data)
+    return Predictions(cluster, table, trained.classes, y, held_out, report, warnings, model)
+
+
+def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:
+    """[n, classes or targets]; a regression's module may give [n]."""
     with torch.no_grad():
         outputs = trained.task.output(model, data.x)
-    table = outputs.reshape(len(outputs), -1).numpy()  # a regression's module may give [n]
-    return Predictions(cluster, table, trained.classes, y, held_out, report, warnings)
+    table: NDArray[Any] = outputs.reshape(len(outputs), -1).numpy()
+    return table
 
 
-def _data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
+def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
+    """Samples as the models saw them in training; without labels they are zero."""
     inputs = trained.inputs(torch.from_numpy(np.ascontiguousarray(x)))
-    labels = torch.zeros(len(x)) if y is None else torch.from_numpy(y)
-    labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels
+    labels = torch.zeros(len(x)) if y is None else torch.from_numpy(np.ascontiguousarray(y))
+    labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels.long()
     return Data(inputs, labels, torch.ones(len(x), dtype=inputs.dtype))
 
 
@@ -127,12 +154,11 @@ def _rows(data: Data, chosen: NDArray[np.bool_]) -> Data:
     return Data(*(part[torch.from_numpy(chosen)] for part in data))
 
 
-def _split(path: Path, n: int, seed: int) -> NDArray[np.bool_]:
+def _split(where: str, n: int, seed: int, key: int) -> NDArray[np.bool_]:
     """Which samples tuning never sees."""
     if n < FEWEST:
-        raise InvalidInput(f"{path}: has {n} samples; to personalise, at least {FEWEST} are needed")
-    key = np.array([key_of(path.stem)], np.uint64)
-    order = shuffled(seed, "personalise", np.array([n]), key)[0]
+        raise InvalidInput(f"{where}: has {n} samples; to personalise, at least {FEWEST} are needed")
+    order = shuffled(seed, "personalise", np.array([n]), np.array([key], np.uint64))[0]
     held_out = np.zeros(n, bool)
     held_out[order[: max(1, round(HELD_OUT * n))]] = True
     return held_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import read_table
 from ifca.methods import facts_of
 from ifca.models import make_task
-from ifca.models.task import made
+from ifca.models.task import Factory, Loss, made
 from ifca.runs.config import Config
 from ifca.runs.make import make_loss, make_model
 from ifca.runs.own_code import Code
@@ -34,19 +34,28 @@ from ifca.runs.results import MODELS
 from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
 from ifca.training.checkpoint import models_of
+from ifca.use.usual import usual_losses
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The k models of a run, and what they were trained on."""
+    """The models of a run, or of a fitted IFCA, and what is known of their training."""
 
-    directory: Path
+    directory: Path | None  # of the run; None: it is in memory only
     config: Config
-    theta: Params  # [k, ...]
+    theta: Params  # [models, ...]
     header: dict[str, Any]
     code: Code  # the run's own, not what lies where we stand
+    usual: dict[int, float] = field(default_factory=dict)  # by cluster: the loss that few clients exceed
+    given: Factory | None = None  # a model that was given from Python
+    given_loss: Loss | None = None
+
+    @property
+    def where(self) -> str:
+        """What to name in a complaint."""
+        return "this model" if self.directory is None else str(self.directory)
 
     @property
     def classes(self) -> int | None:
@@ -68,13 +77,14 @@ class Trained:
     def module(self) -> nn.Module:
         """The model as a module; its parameters are not the trained ones."""
         outputs, regression = self.header["outputs"], self.classes is None
-        module = made(make_model(self.config, self.input_shape, outputs, regression, self.code))
+        named = (self.config, self.input_shape, outputs, regression, self.code)
+        module = made(make_model(*named) if self.given is None else self.given)
         return module.to(next(iter(self.theta.values())).dtype)
 
     @cached_property
     def task(self) -> Task:
         """The model as a function, with the loss it was trained by."""
-        loss, regression = make_loss(self.config, self.code), self.classes is None
+        loss, regression = self.given_loss or make_loss(self.config, self.code), self.classes is None
         return make_task(self.module, Recipe(), regression=regression, device=CPU, loss=loss)
 
     @property
@@ -86,9 +96,7 @@ class Trained:
     def model(self, j: int) -> Params:
         """The model of one cluster."""
         if j not in self.live:
-            raise InvalidInput(
-                f"{self.directory}: has no cluster {j} (it has {', '.join(map(str, self.live))})"
-            )
+            raise InvalidInput(f"{self.where}: has no cluster {j} (it has {', '.join(map(str, self.live))})")
         return select(self.theta, self.live.index(j))
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -146,10 +154,13 @@ class Trained:
         return replace(federation, train=train, test=None, scaling=self.scaling)
 
 
-def open_trained(directory: Path, trust: bool = False) -> Trained:
+def open_trained(
+    directory: Path, trust: bool = False, model: Factory | None = None, loss: Loss | None = None
+) -> Trained:
     """Read a finished run; one of local models has nothing for others.
 
-    trust: run the model's and the loss's code also where the folder was not made by this user here.
+    trust: run the model's and the loss's code also where the folder was not made by this user here. model,
+    loss: those of a run that was trained on objects of a Python program.
     """
     config = open_directory(directory)
     if not (directory / MODELS).exists():
@@ -160,4 +171,4 @@ def open_trained(directory: Path, trust: bool = False) -> Trained:
         raise InvalidInput(f"{directory / MODELS}: does not hold the models of this run (the one of {RUN})")
     if header.get("personal", facts_of(header["algorithm"])["personal"]):
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
-    return Trained(directory, config, theta, header, code)
+    return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss)

@@ -1,0 +1,58 @@
+"""What a fitted IFCA answers: a cluster with its evidence, a model that was tuned to a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ifca.use.predict import Predictions, as_data, outputs_of
+from ifca.use.trained import Trained
+
+
+class Assignment(int):
+    """The number of a cluster, and how sure it is."""
+
+    losses: tuple[float | None, ...]  # under each model
+    second: int | None  # the next best cluster
+    margin: float | None  # how much more the client loses under it, on average
+    margin_in_errors: float | None  # the same in standard errors
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Assignment:
+        """From what use/assign.py found."""
+        made = cls(found["cluster"])
+        made.losses, made.warnings = tuple(found["losses"]), tuple(found["warnings"])
+        made.second, made.margin = found["second"], found["margin"]
+        made.margin_in_errors = found["margin_in_errors"]
+        return made
+
+
+class Personal:
+    """The model of a client's cluster, tuned to the client."""
+
+    def __init__(self, trained: Trained, made: Predictions) -> None:
+        self._trained, self._made = trained, made
+        self.cluster, self.warnings = made.cluster, made.warnings
+        self.report: dict[str, Any] = made.report
+        """tuned_on and held_out samples; loss and accuracy on the latter before and after."""
+
+    @property
+    def helped(self) -> bool:
+        """Whether the loss on samples that tuning never saw is lower than before."""
+        return bool(self.report["after"]["loss"] < self.report["before"]["loss"])
+
+    def predict(self, x: ArrayLike) -> NDArray[Any]:
+        """Class numbers, or values in regression."""
+        return self._said(x).labels_or_values()
+
+    def predict_proba(self, x: ArrayLike) -> NDArray[Any]:
+        """Probabilities of the classes: [n, classes]."""
+        return self._said(x).probabilities
+
+    def _said(self, x: ArrayLike) -> Predictions:
+        data = as_data(self._trained, np.asarray(x), None)
+        outputs = outputs_of(self._trained, self._made.model, data)
+        return Predictions(self.cluster, outputs, self._trained.classes, None)

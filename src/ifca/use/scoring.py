@@ -1,0 +1,72 @@
+"""How well do models serve a federation? Clients choose by training data and are scored on test data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.errors import InvalidInput
+from ifca.core.identity import identity
+from ifca.core.types import Data
+from ifca.data import Clients, Federation
+from ifca.use.trained import CPU, Trained
+
+
+def score_federation(trained: Trained, federation: Federation) -> float:
+    """Accuracy over all samples; in regression R2, the share of the targets' variance that is explained.
+
+    Every client is served by the model with the lowest loss on its training data and scored on its test data
+    (on its training data where the federation has no test clients).
+    """
+    federation.check_fits("score", trained.input_shape, trained.classes, trained.header["outputs"])
+    given = _as_trained(trained, federation)
+    served = [_chosen(trained, given.train, i) for i in range(len(given.train))]
+    if given.test is None:
+        parts = [(given.train, i, j) for i, j in enumerate(served)]
+    else:
+        owners = given.test_owner.tolist()
+        parts = [(given.test, i, served[owner]) for i, owner in enumerate(owners) if owner >= 0]
+    if not parts:
+        raise InvalidInput("score: no test client is one of the training clients")
+    said = [_said(trained, clients, i, j) for clients, i, j in parts]
+    outputs, y = torch.cat([one for one, _ in said]), torch.cat([two for _, two in said])
+    if trained.classes is not None:
+        return float((outputs.argmax(1) == y).double().mean())
+    outputs, y = outputs.reshape(len(y), -1).double(), y.reshape(len(y), -1).double()
+    return float(1 - (outputs - y).square().sum() / (y - y.mean(0)).square().sum())
+
+
+def _as_trained(trained: Trained, federation: Federation) -> Federation:
+    """Features scaled as in training, where they are not yet."""
+    if trained.scaling is None or federation.scaling is not None:
+        return federation
+    train, test = federation.train, federation.test
+    scaled = replace(train, x=trained.scaling.apply(train.x))
+    return replace(
+        federation,
+        train=scaled,
+        test=None if test is None else replace(test, x=trained.scaling.apply(test.x)),
+    )
+
+
+def _data(trained: Trained, clients: Clients, i: int) -> Data:
+    return clients.one(i, CPU, next(iter(trained.theta.values())).dtype)
+
+
+def _chosen(trained: Trained, clients: Clients, i: int) -> int:
+    """The number of the cluster whose model has the lowest loss on a client's data."""
+    data = _data(trained, clients, i)
+    with torch.no_grad():
+        means = [
+            trained.task.loss(trained.task.output(trained.model(j), data.x), data.y).mean()
+            for j in trained.live
+        ]
+    return trained.live[int(identity(torch.stack(means)))]
+
+
+def _said(trained: Trained, clients: Clients, i: int, j: int) -> tuple[Tensor, Tensor]:
+    data = _data(trained, clients, i)
+    with torch.no_grad():
+        return trained.task.output(trained.model(j), data.x), data.y
