@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
 import tempfile
 
@@ -16,8 +18,9 @@ from ifca.data import Client, Federation
 from ifca.models import linear, mlp
 from ifca.training import Job
 
-STATE = tempfile.TemporaryDirectory(prefix="ifca-state-")  # not the state folder of whoever runs the tests
-os.environ["XDG_STATE_HOME"] = STATE.name
+STATE = tempfile.mkdtemp(prefix="ifca-state-")  # not the state folder of whoever runs the tests
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = STATE
 torch.set_num_threads(1)  # the tests run in parallel processes
 if (
     signal.getsignal(signal.SIGINT) is signal.SIG_IGN
