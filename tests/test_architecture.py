@@ -33,7 +33,7 @@ SUB_ROOMS = {
     "report.paper": {"report.page", "report.terminal"},
 }
 """Sub-rooms, and those that they must not use."""
-CORE_LIBRARIES = {"torch", "numpy", "scipy", "sklearn"}
+CORE_LIBRARIES = {"torch", "numpy", "scipy", "sklearn", "pydantic"}
 FILES = sorted(SOURCE.rglob("*.py"))
 MODULES = {
     ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__") for file in FILES

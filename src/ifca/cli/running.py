@@ -41,8 +41,8 @@ def compare_command(
     """Train a job and all the other algorithms on the same data, side by side."""
     from ifca.runs.config import read_config, with_model
 
-    others = {"device": device, "engine": engine, "baselines": _algorithms()}
-    _train(read_config(config, with_model(settings, model), **others), out, quiet, track)
+    chosen = read_config(config, with_model(settings, model), device=device, engine=engine)
+    _train(chosen, out, quiet, track, others=True)
 
 
 def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
@@ -53,17 +53,12 @@ def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, t
     watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 
-def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
+def _train(
+    config: Config, out: Path | None, quiet: bool, track: list[str] | None, *, others: bool = False
+) -> None:
     from ifca.report.terminal.show import watched
-    from ifca.runs.run import run
+    from ifca.runs.run import compare, run
     from ifca.runs.run_folder import next_directory
 
-    folder = out or next_directory(config)
-    watched(lambda told: run(config, folder, told), folder, quiet, track)
-
-
-def _algorithms() -> list[str]:
-    """All there are: the one place that says what 'compare' compares."""
-    from ifca.methods import method_names
-
-    return list(method_names())
+    folder, train = out or next_directory(config), compare if others else run
+    watched(lambda told: train(config, folder, told), folder, quiet, track)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args, get_origin, get_type_hints
+from functools import lru_cache
+from typing import Any, Literal, get_type_hints
 
 from ifca.core.errors import InvalidInput
 
@@ -17,7 +19,8 @@ class Recipe:
 
     algorithm: str = "ifca"
     """The method: ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper);
-    global (one model for all); local (a model per client); oneshot (Algorithm 1); or one of your own."""
+    global (one model for all); local (a model per client); oneshot (Algorithm 1); or a Method of your own,
+    package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca at most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -111,14 +114,22 @@ def _at_least(low: int, **values: int | None) -> None:
 
 def _check_types(recipe: Recipe) -> None:
     """A typo in a name or a number of the wrong kind must not pass silently."""
-    for name, kind in get_type_hints(Recipe).items():
-        value, allowed = getattr(recipe, name), get_args(kind)
-        if get_origin(kind) is Literal:
-            if value not in allowed:
-                raise InvalidInput(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
-            continue
-        kinds = [part for part in allowed if part in (int, float, type(None))] or [get_origin(kind) or kind]
-        exact = type(value) in kinds or (float in kinds and type(value) is int)
-        if not exact or (kinds == [tuple] and not all(isinstance(part, str) for part in value)):
-            expected = " or ".join("nothing" if k is type(None) else k.__name__ for k in kinds)
-            raise InvalidInput(f"{name} must be of type {expected}, got {value!r}")
+    if importlib.util.find_spec("pydantic") is None:  # a bare machine, which trains what was checked
+        return
+    from pydantic import ValidationError
+
+    try:
+        _model().model_validate(vars(recipe))
+    except ValidationError as found:
+        error = found.errors()[0]
+        wanted = error["msg"].removeprefix("Input should be ").replace("a valid ", "of type ")
+        raise InvalidInput(f"{error['loc'][0]} must be {wanted}, got {error['input']!r}") from None
+
+
+@lru_cache(maxsize=1)
+def _model() -> Any:
+    """The fields of Recipe as pydantic checks them: no number becomes another kind."""
+    from pydantic import ConfigDict, create_model
+
+    kinds: dict[str, Any] = {name: (kind, ...) for name, kind in get_type_hints(Recipe).items()}
+    return create_model("Recipe", __config__=ConfigDict(strict=True), **kinds)

@@ -9,7 +9,7 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from ifca.core.client import client_round, score
+from ifca.core.client import score
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
@@ -82,7 +82,7 @@ def take_turn(job: Job, content: RecordDict) -> RecordDict:
     data = clients.one(0, job.device, job.dtype)
     known = torch.zeros((), dtype=torch.long, device=job.device) if own else None
     plan = _plan(job, t, clients)
-    reply = client_round(job.task, job.recipe, job.recipe.step(t), theta, data, plan, known)
+    reply = job.method.client(job.task, job.recipe, job.recipe.step(t), theta, data, plan, known)
     j, update = int(reply.identity), reply.update
     if turn["half"]:
         sent = select(theta, j)

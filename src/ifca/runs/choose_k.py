@@ -18,7 +18,7 @@ from ifca.data.files import write_atomically
 from ifca.methods import method_of
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, config_dict, with_absolute_paths
-from ifca.runs.make import make_federation, make_job
+from ifca.runs.make import make_federation, make_job, register_own
 from ifca.runs.own_code import Code
 from ifca.runs.run import go_on
 from ifca.runs.run_code import code_of
@@ -93,6 +93,7 @@ class Titled:
 
 def _base(config: Config) -> Config:
     """The config of all trainings: one deal of the data, whatever the seed; no baselines."""
+    register_own(config, code_of(config))
     if not method_of(config.algorithm).clustered:
         raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")
     config = replace(with_absolute_paths(config), baselines=(), k=1)

@@ -103,7 +103,8 @@ class Config(Recipe):
 def check_names(config: Config) -> None:
     """Refuse methods and rules that nobody knows."""
     for name in (config.algorithm, *config.baselines):
-        method_of(name)
+        if ":" not in name:  # the user's own are found when their code is
+            method_of(name)
     rule_of(config)
 
 
@@ -145,6 +146,7 @@ def _names_own_code(content: dict[str, Any]) -> bool:
     """Whether a config names a function of the user's own."""
     model, data = content.get("model"), content.get("data")
     named = [*model.values()] if isinstance(model, dict) else []
+    named += [content.get("algorithm"), content.get("baselines")]
     named += [data.get("load")] if isinstance(data, dict) else []
     flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
     return any(isinstance(part, str) and ":" in part for part in flat)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
+from ifca.methods import Method, register
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.config import Config
@@ -24,6 +25,7 @@ from ifca.training.checkpoint import models_of
 def make_job(config: Config, federation: Federation | None = None, code: Code | None = None) -> Job:
     """The job of a config; federation: where it is loaded already; code: the user's, where it was read."""
     code = code_of(config) if code is None else code
+    register_own(config, code)
     federation = federation or make_federation(config, code)
     recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
     warm = None if config.warm_start is None else models_of(Path(config.warm_start) / "models.safetensors")[0]
@@ -41,6 +43,15 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
         fast_path=config.fast_path,
         warm_start=warm,
     )
+
+
+def register_own(config: Config, code: Code) -> None:
+    """Make a method of the user's own known, by the name that the config has for it: module:NAME."""
+    if ":" in config.algorithm:
+        found = own_function("algorithm", config.algorithm, code)
+        if not isinstance(found, Method):
+            raise InvalidInput(f"algorithm: {config.algorithm} must be a Method, got {type(found).__name__}")
+        register(replace(found, name=config.algorithm))
 
 
 def make_federation(config: Config, code: Code | None = None) -> Federation:

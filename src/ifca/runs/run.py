@@ -83,13 +83,14 @@ def _go_on(
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
             baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
-            folder = out / "baselines" / algorithm
+            name = algorithm.rpartition(":")[2]  # of a method of the user's own: without its module
+            folder = out / "baselines" / name
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder, code)
             try:
-                others[algorithm] = _one_algorithm(baseline, federation, folder, callback, code, make)
+                others[name] = _one_algorithm(baseline, federation, folder, callback, code, make)
             except Diverged as failure:  # the others are worth reporting all the same
-                others[algorithm] = {"algorithm": algorithm, "error": str(failure)}
+                others[name] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
         summary["baselines"] = others
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())

@@ -46,7 +46,7 @@ def new_directory(config: Config, out: Path, code: Code | None = None) -> None:
 
 def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
     """A folder that is not there yet: runs/NAME-ALGORITHM-001, -002, ...; or named by a verb."""
-    taken, name = 1, f"{config.data.name}-{verb or config.algorithm}"
+    taken, name = 1, f"{config.data.name}-{verb or config.algorithm.rpartition(':')[2]}"
     while (base / f"{name}-{taken:03d}").exists():
         taken += 1
     return base / f"{name}-{taken:03d}"
