@@ -13,6 +13,7 @@ from torch import nn
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
 from ifca.core.sampling import make_plan
 from ifca.data import Federation
 from ifca.engines.loop import LoopEngine
@@ -112,7 +113,8 @@ def test_identity_is_estimated_on_clean_data(way: str, engine: str) -> None:
     plain = replace(job, recipe=replace(job.recipe, augment=False))
     theta, who = start(job).theta, torch.arange(5)
     known = torch.full_like(who, -1)
-    a, b = (one.make_engine().train(theta, who, known, 0) for one in (job, plain))
+    needs = Needs(losses=True)
+    a, b = (one.make_engine().train(theta, who, known, 0, needs) for one in (job, plain))
     assert a.losses is not None
     assert b.losses is not None
     assert torch.equal(a.losses, b.losses)

@@ -55,7 +55,7 @@ def test_data_is_chosen_by_name() -> None:
         ("step_size=-1", "step_size must be a positive number"),
         (
             "algorithm=fedprox",
-            "algorithm: input should be 'ifca', 'ifca-plain', 'global', 'local' or 'oneshot'",
+            "algorithm must be one of ifca, ifca-plain, global, local, oneshot",
         ),
         ("engine=spark", "engine: input should be"),
         ("device=tpu", "device: input should be"),

@@ -146,7 +146,7 @@ def test_a_full_device_halves_the_chunk_says_so_once_and_changes_nothing(kind: A
     known = torch.full_like(who, -1)
     whole = kind(job.task, job.recipe, job.federation.train).train(theta, who, known, 0)
     engine = kind(job.task, job.recipe, job.federation.train)
-    name = "_turns"
+    name = "_turn" if kind is FastEngine else "_turns"
     plain = getattr(engine, name)
 
     def full(*arguments: Any) -> Any:

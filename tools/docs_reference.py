@@ -24,6 +24,7 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ('[data] name = "folder"', "", "runs/own_data_config.py", ("OwnFiles", "FolderData")),
     ('[data] name = "table"', "", "runs/own_data_config.py", ("OwnFiles", "FolderData", "TableData")),
     ('[data] name = "function"', "", "runs/own_data_config.py", ("FunctionData",)),
+    ('[data] name = "python"', "", "runs/own_data_config.py", ("GivenData",)),
     ('[data] name = "leaf"', "", "runs/own_data_config.py", ("OwnFiles", "LeafData")),
     ('[data] name = "hugging-face"', "", "runs/own_data_config.py", ("OwnFiles", "HuggingFaceData")),
     ('[data] name = "rotated-mnist"', "", "runs/data_config.py", ("RotatedData", "RotatedMnistData")),
@@ -136,7 +137,7 @@ def _kind(node: ast.expr) -> str:
 
 def _choices() -> dict[str, str]:
     """Names for sets of words, spelled out."""
-    named = {"Algorithm": recipe.Algorithm, "Option": recipe.Option, "Precision": precision.Precision}
+    named = {"Option": recipe.Option, "Precision": precision.Precision}
     return {name: ", ".join(f"'{word}'" for word in get_args(kind)) for name, kind in named.items()}
 
 

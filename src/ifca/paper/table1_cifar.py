@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ifca.methods.local_models import LOCAL
 from ifca.models import mlp
 from ifca.paper import jobs
 from ifca.paper.cnn_alone import tested_on_all
@@ -40,7 +41,7 @@ def local_job(job: Job) -> Job:
     """As many turns for each client as it has on average in the federation, with the same decay of steps."""
     share = job.recipe.participation
     rounds = max(1, round(job.recipe.rounds * share))
-    recipe = replace(job.recipe, rounds=rounds)
+    recipe = replace(job.recipe, algorithm=LOCAL.name, rounds=rounds)
     return replace(job, recipe=replace(recipe, step_decay=recipe.step_decay ** (1 / share)))
 
 

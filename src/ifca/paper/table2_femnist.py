@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ifca.data import Federation
+from ifca.methods.local_models import LOCAL
 from ifca.models import mlp
 from ifca.models.networks import Standardise
 from ifca.paper import jobs
@@ -49,7 +50,7 @@ def run(unit: Unit, device: torch.device) -> Line:
 
 def local(job: Job, epochs: int) -> Line:
     """Every writer's own model on its own test data, trained until its training loss is near 0 (D39)."""
-    recipe = replace(job.recipe, rounds=epochs, local_epochs=1, shared=())
+    recipe = replace(job.recipe, algorithm=LOCAL.name, rounds=epochs, local_epochs=1, shared=())
     recipe = replace(recipe, step_size=LOCAL_STEP, step_decay=1.0)
     accuracy, loss = tested_on_own(replace(job, recipe=recipe), PART)
     return {

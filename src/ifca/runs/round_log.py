@@ -11,6 +11,7 @@ from typing import Any
 from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.jsonl import parse_jsonl
 
 Mark = dict[str, Any]
 """The length of a log in bytes, and their SHA-256."""
@@ -35,17 +36,12 @@ class RoundLog:
                 f"{self.file}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off"
             )
         kept = b"".join(line + b"\n" for line in lines[:done])
+        records = parse_jsonl(self.file, kept)
         self._add(kept)
         if mark is not None and mark != self.mark():
             raise InvalidInput(
                 f"{self.file}: is not the log that the checkpoint was written with; it was altered"
             )
-        try:
-            records = [json.loads(line) for line in lines[:done]]
-        except ValueError as reason:
-            raise InvalidInput(
-                f"{self.file}: has a line that is not JSON ({reason}); the file was altered"
-            ) from reason
         if content != kept:
             write_atomically(self.file, kept)
         return records

@@ -91,6 +91,8 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
 def models_of(file: Path) -> tuple[Params, dict[str, Any]]:
     """The models of models.safetensors, and its header with the number of each: "clusters"."""
     theta, header = load_tensors(file)
+    if "algorithm" not in header:
+        raise InvalidInput(f"{file}: does not hold the models of this run")
     live = _not_nan(theta)
     header.setdefault("clusters", places_of(live).tolist())
     return {name: value[live] for name, value in theta.items()}, header
