@@ -1,4 +1,4 @@
-"""Triton kernels of many clients' convolutions, each client with weights of its own (engines/convnet.py).
+"""Triton kernels of many clients' convolutions, each client with weights of its own (convnet.py).
 
 A convolution here keeps the image's size: odd square kernel, stride 1, zeros around. Activations are
 channels-last, [clients, batch, height, width, channels], so that a pixel's channels lie side by side and one tap

@@ -1,4 +1,4 @@
-"""Identities and mini-batch steps of clients with a convolutional classifier, by engines/convnet.py."""
+"""Identities and mini-batch steps of clients with a convolutional classifier, by convnet.py."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Pixels are whole numbers up to 255, exact in fp16. A float32 matrix times a power of two is the sum of two
 fp16 matrices to 22 bits, so X W = [X X] [hi; lo] with exact products and float32 accumulation: one fp16
 product, no TF32 anywhere. X has one more column, 255, that carries the bias. The local steps are Triton
-kernels (engines/fused_kernels.py). The many small launches are replayed as CUDA graphs.
+kernels (fused_kernels.py). The many small launches are replayed as CUDA graphs.
 """
 
 from __future__ import annotations

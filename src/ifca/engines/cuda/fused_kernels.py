@@ -1,4 +1,4 @@
-"""Triton kernels of the CUDA path (engines/fused.py): classifiers with one hidden ReLU layer.
+"""Triton kernels of the CUDA path (fused.py): classifiers with one hidden ReLU layer.
 
 Products are fp32-like: float32 operands as two fp16 parts (22 bits), float32 accumulation, or tf32x3; never
 plain TF32. Imported only where Triton is there.
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ifca.engines.cuda.loss_kernel import row_losses as row_losses  # used by engines/fused.py
+from ifca.engines.cuda.loss_kernel import row_losses as row_losses  # used by fused.py
 
 
 TILE = {"rows": 64, "hidden": 64, "stages": 3, "warps": 4}  # measured best on an H200

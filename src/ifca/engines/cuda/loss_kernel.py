@@ -1,4 +1,4 @@
-"""Triton kernel of the identity pass (engines/fused.py): losses of every sample under every model.
+"""Triton kernel of the identity pass (fused.py): losses of every sample under every model.
 
 Products are tf32x3, float32-like; never plain TF32. Imported only where Triton is there.
 """

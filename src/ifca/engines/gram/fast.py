@@ -1,6 +1,6 @@
 """The vectorised engine's exact fast path: full-batch training of models that begin with a linear layer.
 
-All k models judge a chunk of clients in one product; the local steps run in Gram space (engines/gram.py);
+All k models judge a chunk of clients in one product; the local steps run in Gram space (gram_steps.py);
 a cluster's new first layer is one product over its members. No client's first layer is ever stored.
 """
 
