@@ -20,7 +20,7 @@ def assign_command(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Which cluster is a client, by its loss under each of the run's models; and does any model fit it."""
+    """Which cluster a client is in, by its loss under each of the run's models; and does any model fit it."""
     from rich.console import Console
 
     from ifca.report.terminal.use_tables import assignments_table

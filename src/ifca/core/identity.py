@@ -1,4 +1,4 @@
-"""Which cluster is a client (line 6), and when the server may stop asking (the communication saving)."""
+"""Which cluster is a client in (line 6), and when the server may stop asking (the communication saving)."""
 
 from __future__ import annotations
 

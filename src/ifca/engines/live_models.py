@@ -1,4 +1,4 @@
-"""Engines see models only: the places among the k that are free at the moment are left out, and put back."""
+"""Engines are given the models that are there; what they say is put back in the numbers of all k places."""
 
 from __future__ import annotations
 

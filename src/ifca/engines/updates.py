@@ -18,7 +18,7 @@ Again = Callable[[Tensor], Iterator[tuple[Tensor, Params]]]
 
 
 @dataclass(frozen=True)
-class Updates:
+class BlockedUpdates:
     """The updates of some participants; no more than some numbers of them are in memory at once."""
 
     shapes: dict[str, torch.Size]  # of one update, by parameter
@@ -27,7 +27,7 @@ class Updates:
     like: Tensor  # type and device of the values
     most: int  # numbers of a block
 
-    def of(self, rows: Tensor) -> Updates:
+    def of(self, rows: Tensor) -> BlockedUpdates:
         """Those of some participants."""
         return replace(self, rows=self.rows[rows])
 
@@ -80,9 +80,9 @@ class Kept:
             for name, value in update.items():
                 self.held[name][places.to(value.device)] = value.flatten(1)
 
-    def updates(self) -> Updates:
+    def updates(self) -> BlockedUpdates:
         """What rules and methods are given."""
-        return Updates(self.shapes, torch.arange(self.p), self._form, self.like, self.most)
+        return BlockedUpdates(self.shapes, torch.arange(self.p), self._form, self.like, self.most)
 
     def _form(self, rows: Tensor, parts: list[Part]) -> Iterator[tuple[Tensor, list[Tensor]]]:
         if self.held is not None:

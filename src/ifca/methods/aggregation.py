@@ -60,9 +60,13 @@ _RULES = {
     )
 }
 
+BUILT_IN_RULES = tuple(_RULES)
+
 
 def register_aggregation(rule: Aggregation) -> Aggregation:
     """Make a rule known by its name."""
+    if rule.name in BUILT_IN_RULES:
+        raise InvalidInput(f"aggregation {rule.name} is the package's own; choose another name")
     _RULES[rule.name] = rule
     return rule
 
@@ -94,7 +98,7 @@ def aggregated(
     weight: Tensor,
     shared: frozenset[str],
 ) -> ClusterSum:
-    """What the rule says of each cluster, as a sum whose mean is just that; so averages go on as ever.
+    """What the rule says of each cluster, times the cluster's weight: averages divide by the weight again.
 
     identity, weight: [p]. A shared coordinate is put together over all participants.
     """

@@ -17,7 +17,7 @@ from ifca.core.types import ClusterState, Params, everywhere
 from ifca.methods.method import Problem, Round
 
 
-def beginning(theta: Params, identity: Tensor, live: Tensor | None = None) -> ClusterState:
+def initial_state(theta: Params, identity: Tensor, live: Tensor | None = None) -> ClusterState:
     """A state before round 0: initial models, identities (-1: not known), an empty ledger."""
     none = torch.zeros_like(identity)
     return ClusterState(

@@ -6,14 +6,14 @@ import torch
 
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState
-from ifca.methods.averaging import average, beginning
+from ifca.methods.averaging import average, initial_state
 from ifca.methods.method import Ask, Event, Method, Problem, Round, widened
 
 
 def start(problem: Problem, restart: int) -> ClusterState:
     """Everybody is in cluster 0."""
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
-    return beginning(theta, torch.zeros(problem.m, dtype=torch.long))
+    return initial_state(theta, torch.zeros(problem.m, dtype=torch.long))
 
 
 def server(

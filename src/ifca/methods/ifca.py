@@ -19,7 +19,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, Params, model_count, without
-from ifca.methods.averaging import average, beginning
+from ifca.methods.averaging import average, initial_state
 from ifca.methods.collapse import Decision, Split, inspect
 from ifca.methods.ifca_plain import choose
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
@@ -37,7 +37,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
         theta, models = _at_first_places(problem.given, problem.models), model_count(problem.given)
     live = torch.arange(problem.models) < models
     memory = begin(problem.m, problem.models).as_memory() if problem.models > 1 else {}
-    return replace(beginning(theta, nobody, live), memory=memory)
+    return replace(initial_state(theta, nobody, live), memory=memory)
 
 
 def _at_first_places(given: Params, k: int) -> Params:

@@ -19,7 +19,7 @@ from ifca.core.identity import identity, known_identity
 from ifca.core.initial import is_balanced
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
-from ifca.methods.averaging import average, beginning
+from ifca.methods.averaging import average, initial_state
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 
 REDRAWS = 1000
@@ -28,12 +28,12 @@ REDRAWS = 1000
 def start(problem: Problem, restart: int) -> ClusterState:
     """K different models; nobody's identity is known."""
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
-    state = beginning(theta, torch.full((problem.m,), -1))
+    state = initial_state(theta, torch.full((problem.m,), -1))
     return balanced(problem, state, restart) if problem.recipe.initial == "balanced" else state
 
 
 def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterState:
-    """K models drawn again until each is chosen by a good share of the first round's clients (D9)."""
+    """K models are drawn again until each is chosen by a good share of the first round's clients (D9)."""
     if problem.given is not None:
         return first
     if problem.judge is None:
@@ -43,7 +43,9 @@ def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterStat
         theta = problem.draw(restart, redraw)
         if is_balanced(identity(problem.judge(theta, who)), problem.models):
             return replace(first, theta=theta)
-    raise InvalidInput(f'initial = "balanced": none of {REDRAWS} draws of {problem.models} models is')
+    raise InvalidInput(
+        f'initial = "balanced": none of {REDRAWS} draws of {problem.models} models is balanced'
+    )
 
 
 def server(

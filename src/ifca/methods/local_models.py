@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState
-from ifca.methods.averaging import average, beginning
+from ifca.methods.averaging import average, initial_state
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 
 
@@ -15,7 +15,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     """All local models begin alike; client i has model i."""
     one = problem.draw(restart, 0) if problem.given is None else problem.given
     theta = {name: value.expand(problem.m, *value.shape[1:]).clone() for name, value in one.items()}
-    return beginning(theta, torch.arange(problem.m))
+    return initial_state(theta, torch.arange(problem.m))
 
 
 def everybody(_recipe: Recipe, state: ClusterState, _who: Tensor) -> Tensor:

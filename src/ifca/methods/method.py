@@ -66,17 +66,17 @@ def sampled(_recipe: Recipe, _state: ClusterState, who: Tensor) -> Tensor:
     return who
 
 
-def its_own(_recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
+def send_assigned(_recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     """Everybody is sent the one model whose number the server knows."""
     return state.identity[who]
 
 
-def nothing(_recipe: Recipe, _state: ClusterState) -> Needs:
+def sums_only(_recipe: Recipe, _state: ClusterState) -> Needs:
     """The sums are enough."""
     return Needs()
 
 
-def keep(state: ClusterState, _losses: Tensor) -> Tensor:
+def serve_assigned(state: ClusterState, _losses: Tensor) -> Tensor:
     """A client is served by the model of the cluster that it was put in."""
     return state.identity
 
@@ -109,12 +109,12 @@ class Method:
     """recipe, m -> places for models."""
     takes_part: Callable[[Recipe, ClusterState, Tensor], Tensor] = sampled
     """recipe, state, M_t [p] -> who is asked in this round."""
-    sends: Callable[[Recipe, ClusterState, Tensor], Tensor] = its_own
+    sends: Callable[[Recipe, ClusterState, Tensor], Tensor] = send_assigned
     """recipe, state, participants [p] -> the one model that each is sent [p], -1: all, to choose among."""
     client: Client = client_round
-    needs: Callable[[Recipe, ClusterState], Needs] = nothing
+    needs: Callable[[Recipe, ClusterState], Needs] = sums_only
     """recipe, state -> what the server must be given of each participant of the next round."""
-    serves: Callable[[ClusterState, Tensor], Tensor] = keep
+    serves: Callable[[ClusterState, Tensor], Tensor] = serve_assigned
     """state, losses of the training clients under all models [m, k] -> the model that serves each [m]."""
     joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow
     """recipe, state, number of clients that join -> the state with them; None: it must begin anew."""

@@ -1,7 +1,7 @@
 """One-shot clustering: Algorithm 1.
 
 1:  every client trains a simple model of its own            problem.local_solutions
-2:  the center machine clusters these models                 cluster_models
+2:  the center machine clusters these models                 problem.cluster
 3:  within each cluster one model is trained                 server
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.random import UInts
 from ifca.core.types import ClusterState
-from ifca.methods.averaging import average, beginning
+from ifca.methods.averaging import average, initial_state
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 
 
@@ -24,7 +24,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     solutions, down, up = problem.local_solutions(restart)
     labels = checked(problem.cluster(solutions), problem.m, problem.recipe.k)
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
-    return replace(beginning(theta, numbered(labels, problem.keys)), bytes_down=down, bytes_up=up)
+    return replace(initial_state(theta, numbered(labels, problem.keys)), bytes_down=down, bytes_up=up)
 
 
 def checked(labels: Tensor, m: int, k: int) -> Tensor:

@@ -78,7 +78,7 @@ def fit(
 
     def told(state: ClusterState, record: Record) -> None:
         record["restart"] = restart
-        if not history:  # one-shot clusters before its first round
+        if not history:  # one-shot takes time and bytes before its first round
             record["seconds"] = round(record["seconds"] + preparation, 4)
             record["bytes_down"] += 0 if resume else int(first.bytes_down.sum())
             record["bytes_up"] += 0 if resume else int(first.bytes_up.sum())

@@ -137,7 +137,7 @@ class Job:
         if self.fast_path and applies(self.task, self.recipe):
             return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
         if self.device.type == "cpu" and self.convolves:
-            return LoopEngine(self.task, self.recipe, self.federation.train)  # measured: never slower
+            return LoopEngine(self.task, self.recipe, self.federation.train, budget=budget)  # never slower
         return VectorisedEngine(
             self.task,
             self.recipe,

@@ -11,7 +11,7 @@ from torch import Tensor
 from ifca.core.replies import Part
 from ifca.core.types import FirstLayer, Params
 from ifca.engines.gram.chunks import Chunk
-from ifca.engines.updates import Updates
+from ifca.engines.updates import BlockedUpdates
 
 
 class Turn(NamedTuple):
@@ -60,10 +60,10 @@ class FirstLayers:
         else:
             self.turns = None
 
-    def updates(self) -> Updates:
+    def updates(self) -> BlockedUpdates:
         """What rules and methods are given."""
         shapes = {name: value.shape[1:] for name, value in self.theta.items()}
-        return Updates(shapes, torch.arange(self.p), self._form, self.like, self.most)
+        return BlockedUpdates(shapes, torch.arange(self.p), self._form, self.like, self.most)
 
     def _form(self, rows: Tensor, parts: list[Part]) -> Iterator[tuple[Tensor, list[Tensor]]]:
         of_first = any(part.name == self.first.weight for part in parts)
