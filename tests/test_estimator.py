@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +22,13 @@ from ifca import (
     mixture_of_regressions,
     open_run,
     read_config,
+    register,
     rotated_digits,
     run,
 )
 from ifca.core.metrics import cluster_accuracy
 from ifca.core.recipe import Recipe
+from ifca.methods import method_of, registry
 from tests.conftest import groups
 
 
@@ -253,6 +255,29 @@ class TestUse:
             summary["test_accuracy_train_rule"]
         )
         assert front.k == 2
+
+    def test_after_use_it_can_still_be_pickled(self, tmp_path: Path) -> None:
+        front = self.fitted()
+        x, y = self.federation.train.arrays(0)
+        for one in (front, open_run(front.save(tmp_path / "run"))):
+            cluster = one.assign(x, y)
+            again = pickle.loads(pickle.dumps(one))
+            assert again.predict(x, cluster).tolist() == one.predict(x, cluster).tolist()
+
+    def test_a_method_that_only_python_knew_is_saved_and_used(self, tmp_path: Path) -> None:
+        own = register(replace(method_of("ifca-plain"), name="mine-alone", title="mine"))
+        folder = self.fitted(algorithm=own.name, restarts=1).save(tmp_path / "run")
+        x, y = self.federation.train.arrays(0)
+        registry._METHODS.pop(own.name)  # as in a new process
+        assert open_run(folder).assign(x, y) in (0, 1)
+
+    def test_local_models_are_saved_and_serve_nobody_else(self, tmp_path: Path) -> None:
+        front = self.fitted(algorithm="local", restarts=1)
+        front.save(tmp_path / "run")
+        with pytest.raises(InvalidInput, match="score: local models belong to one client each"):
+            front.score(self.federation)
+        with pytest.raises(InvalidInput, match="score takes a Federation, got Clients"):
+            self.fitted().score(self.federation.train)  # type: ignore[arg-type]
 
     def test_regression_is_scored_by_r2(self) -> None:
         federation, _ = mixture_of_regressions(clients=8, samples=60, dimension=4, noise=0.01)

@@ -233,3 +233,34 @@ def test_what_is_edited_while_a_run_trains_is_for_later_runs(tmp_path: Path) -> 
         assert open_trained(tmp_path / folder).module[0].weight.shape == (3, 2)  # type: ignore[index]
     assert (tmp_path / "run" / "code" / "helpers.py").read_text() == "WIDTH = 3\n"
     assert make_federation(read_config(file)).train.ids == ("c0", "c1", "c2", "c3")
+
+
+RULES = """
+from dataclasses import replace
+from ifca.methods import Aggregation, method_of
+
+def middle(blocks, weight):
+    for values in blocks():
+        yield values.median(0).values
+
+MIDDLE = Aggregation("middle", "The lower median.", middle)
+MINE = replace(method_of("ifca-plain"), name="mine", title="mine of a file")
+"""
+
+
+def test_a_method_and_a_rule_of_the_user_s_own(tmp_path: Path) -> None:
+    """Named in the config, kept with the run, and used by a resume after the file is gone."""
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "config.toml").write_text(
+        'algorithm = "rules:MINE"\naggregation = "rules:MIDDLE"\nk = 2\nrounds = 3\nbaselines = ["global"]\n'
+        '[data]\nname = "rotated-digits"\nangles = [0, 180]\n'
+    )
+    summary = run(read_config(tmp_path / "config.toml"), tmp_path / "run")
+    assert summary["method"]["title"] == "mine of a file"
+    assert (tmp_path / "run" / "code" / "rules.py").read_text() == RULES
+    (tmp_path / "rules.py").unlink()
+    (tmp_path / "run" / "summary.json").unlink()
+    assert resume(tmp_path / "run")["train_loss"] == summary["train_loss"]
+    (tmp_path / "rules.py").write_text("MINE = 3\n")
+    with pytest.raises(InvalidInput, match="algorithm: rules:MINE must be of type Method, got int"):
+        run(read_config(tmp_path / "config.toml"), tmp_path / "other")

@@ -166,10 +166,12 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
 
     def save(self, folder: Path | str) -> Path:
         """Write a run folder as 'ifca run' does, which load, open_run and all commands read; without data."""
-        trained, folder = self._trained("save"), Path(folder)
+        if not hasattr(self, "_use"):
+            raise InvalidInput("save: call fit first")
+        trained, folder = self._use, Path(folder)
+        check_unused(folder, advice="", option="folder")
         if not hasattr(self, "fitted_"):
             assert trained.directory is not None
-            check_unused(folder, advice="")
             shutil.copytree(trained.directory, folder, dirs_exist_ok=True)
             return folder
         new_directory(trained.config, folder, Code())

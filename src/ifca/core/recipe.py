@@ -41,7 +41,7 @@ class Recipe:
     """|M_t| / m, the share of clients that take part in a round."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
-    number of samples), median (of each coordinate)."""
+    number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
     weighted: bool = False
     """Weigh clients by their number of samples in every average (the paper does not)."""
     shared: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""One file per method: what distinguishes IFCA from its baselines. No other room decides anything by their names."""
+"""One file per method: what distinguishes IFCA from its baselines. No other room decides by their names."""
 
 from ifca.methods.aggregation import Aggregation, register_aggregation
 from ifca.methods.averaging import average

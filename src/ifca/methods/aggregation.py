@@ -74,7 +74,8 @@ def register_aggregation(rule: Aggregation) -> Aggregation:
 def rule_of(recipe: Recipe) -> Aggregation:
     """The rule that a recipe names."""
     if recipe.aggregation not in _RULES:
-        raise InvalidInput(f"aggregation must be one of {', '.join(_RULES)}, got {recipe.aggregation!r}")
+        known = f"{', '.join(_RULES)}, or package.module:NAME of your own"
+        raise InvalidInput(f"aggregation must be one of {known}, got {recipe.aggregation!r}")
     return _RULES[recipe.aggregation]
 
 

@@ -43,9 +43,8 @@ def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterStat
         theta = problem.draw(restart, redraw)
         if is_balanced(identity(problem.judge(theta, who)), problem.models):
             return replace(first, theta=theta)
-    raise InvalidInput(
-        f'initial = "balanced": none of {REDRAWS} draws of {problem.models} models is balanced'
-    )
+    draws = f"{REDRAWS} draws of {problem.models} models"
+    raise InvalidInput(f'initial = "balanced": none of {draws} is balanced')
 
 
 def server(

@@ -29,7 +29,8 @@ def register(method: Method) -> Method:
 def method_of(name: str) -> Method:
     """The method of this name."""
     if name not in _METHODS:
-        raise InvalidInput(f"algorithm must be one of {', '.join(_METHODS)}, got {name!r}")
+        known = f"{', '.join(_METHODS)}, or package.module:NAME of your own"
+        raise InvalidInput(f"algorithm must be one of {known}, got {name!r}")
     return _METHODS[name]
 
 

@@ -100,16 +100,34 @@ class Config(Recipe):
     """Terms of 'ifca federate'; no other command looks at them."""
 
 
-def check_names(config: Config) -> None:
-    """Refuse methods and rules that nobody knows."""
-    for name in (config.algorithm, *config.baselines):
-        if ":" not in name:  # the user's own are found when their code is
-            method_of(name)
-    rule_of(config)
+def check_names(config: Config, source: Path | str) -> None:
+    """Refuse methods and rules that nobody knows; the user's own, module:NAME, are found with their code."""
+    try:
+        for name in (config.algorithm, *config.baselines):
+            if ":" not in name:
+                method_of(name)
+        if ":" not in config.aggregation:
+            rule_of(config)
+    except InvalidInput as reason:
+        raise InvalidInput(f"{source}: {reason}") from None
 
 
 def read_config(file: Path | None, settings: list[str] | None = None, **overrides: Any) -> Config:
     """A TOML file (None: the default job), then key=value settings, then overrides that are not None."""
+    config, source = _read(file, settings, overrides)
+    check_names(config, source)
+    return config
+
+
+def read_run_config(file: Path) -> Config:
+    """The config of a run that was begun; its method may be one that only the run knew."""
+    return _read(file, None, {})[0]
+
+
+def _read(
+    file: Path | None, settings: list[str] | None, overrides: dict[str, Any]
+) -> tuple[Config, Path | str]:
+    """A config, and what complaints call it."""
     source = file or DEFAULT_CONFIG
     try:
         text = source.read_text("utf-8-sig")
@@ -126,10 +144,8 @@ def read_config(file: Path | None, settings: list[str] | None = None, **override
     content |= {name: value for name, value in overrides.items() if value is not None}
     if file is not None:
         _look_beside(file, content)
-    return parse_config(
-        content,
-        source if file and not settings else f"{source.name} with --set" if settings else "default config",
-    )
+    named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
+    return parse_config(content, named), named
 
 
 def _look_beside(file: Path, content: dict[str, Any]) -> None:
@@ -146,7 +162,7 @@ def _names_own_code(content: dict[str, Any]) -> bool:
     """Whether a config names a function of the user's own."""
     model, data = content.get("model"), content.get("data")
     named = [*model.values()] if isinstance(model, dict) else []
-    named += [content.get("algorithm"), content.get("baselines")]
+    named += [content.get(key) for key in ("algorithm", "aggregation", "baselines")]
     named += [data.get("load")] if isinstance(data, dict) else []
     flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
     return any(isinstance(part, str) and ":" in part for part in flat)
@@ -160,13 +176,9 @@ def with_model(settings: list[str] | None, model: str | None) -> list[str] | Non
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
     try:
-        config = TypeAdapter(Config).validate_json(json.dumps(content, default=str))
-        check_names(config)
+        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
     except ValidationError as errors:
         raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
-    except InvalidInput as reason:
-        raise InvalidInput(f"{source}: {reason}") from None
-    return config
 
 
 def write_config(config: Config) -> str:

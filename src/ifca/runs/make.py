@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
-from ifca.methods import Method, register
+from ifca.methods import Aggregation, Method, register, register_aggregation
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.config import Config
@@ -20,6 +21,8 @@ from ifca.runs.own_modules import own_function
 from ifca.runs.run_code import code_of
 from ifca.training import Job, choose_device
 from ifca.training.checkpoint import models_of
+
+Kind = TypeVar("Kind")
 
 
 def make_job(config: Config, federation: Federation | None = None, code: Code | None = None) -> Job:
@@ -46,12 +49,20 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
 
 
 def register_own(config: Config, code: Code) -> None:
-    """Make a method of the user's own known, by the name that the config has for it: module:NAME."""
+    """Make a method and a rule of the user's own known by the names that the config has: module:NAME."""
     if ":" in config.algorithm:
-        found = own_function("algorithm", config.algorithm, code)
-        if not isinstance(found, Method):
-            raise InvalidInput(f"algorithm: {config.algorithm} must be a Method, got {type(found).__name__}")
-        register(replace(found, name=config.algorithm))
+        method = _own("algorithm", config.algorithm, code, Method)
+        register(replace(method, name=config.algorithm))
+    if ":" in config.aggregation:
+        rule = _own("aggregation", config.aggregation, code, Aggregation)
+        register_aggregation(replace(rule, name=config.aggregation))
+
+
+def _own(field: str, name: str, code: Code, kind: type[Kind]) -> Kind:
+    found = own_function(field, name, code)
+    if not isinstance(found, kind):
+        raise InvalidInput(f"{field}: {name} must be of type {kind.__name__}, got {type(found).__name__}")
+    return found
 
 
 def make_federation(config: Config, code: Code | None = None) -> Federation:

@@ -20,7 +20,7 @@ from ifca.runs.own_data_config import FunctionData
 from ifca.runs.signature import is_signed, sign
 
 RUN, CODE = "run.json", "code"
-FIELDS = ("algorithm", "model.name", "model.loss", "model.metrics", "data.load")
+FIELDS = ("algorithm", "aggregation", "model.name", "model.loss", "model.metrics", "data.load")
 """The keys of a config that can name a function."""
 
 
@@ -45,6 +45,7 @@ def named_functions(config: Config) -> list[tuple[str, str]]:
     """The functions that a config names, each with its key; to find one, its module is run."""
     model, data = config.model, config.data
     named = [("algorithm", name) for name in (config.algorithm, *config.baselines) if ":" in name]
+    named += [("aggregation", config.aggregation)] if ":" in config.aggregation else []
     named += [("model.name", model.name)] if ":" in model.name else []
     named += [("model.loss", model.loss)] if model.loss is not None else []
     named += [("model.metrics", name) for name in model.metrics]

@@ -11,7 +11,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
 from ifca.data.jsonl import read_jsonl
-from ifca.runs.config import Config, config_dict, read_config, write_config
+from ifca.runs.config import Config, config_dict, read_run_config, write_config
 from ifca.runs.own_code import Code
 from ifca.runs.round_log import RoundLog
 from ifca.runs.run_code import RUN, begin_run, code_of
@@ -23,15 +23,17 @@ PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
 FAULTS = "faults.jsonl"  # what went wrong in a federation, also while its clients gathered
 
 
-def check_unused(out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'") -> None:
+def check_unused(
+    out: Path, first: str = CONFIG, advice: str = ", or 'ifca resume {out}'", option: str = "--out"
+) -> None:
     """Refuse a folder that holds something else than what a federation keeps there before its run.
 
-    first: the first file that is written there, which may have been cut off.
+    first: the first file that is written there, which may have been cut off; option: what to choose anew.
     """
     ours = (f".{first}.tmp", PRIVATE, FAULTS)
     if out.exists() and (not out.is_dir() or any(file.name not in ours for file in out.iterdir())):
         raise InvalidInput(
-            f"{out}: already holds something; choose another --out{advice.replace('{out}', str(out))}"
+            f"{out}: already holds something; choose another {option}{advice.replace('{out}', str(out))}"
         )
 
 
@@ -58,7 +60,7 @@ def open_directory(out: Path) -> Config:
         raise InvalidInput(f"{out}: no such run folder")
     if not (out / CONFIG).is_file():
         raise InvalidInput(f"{out}: not a run folder (it has no {CONFIG})")
-    return read_config(out / CONFIG)
+    return read_run_config(out / CONFIG)
 
 
 def is_run_folder(folder: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,10 @@ class Trained:
     usual: dict[int, float] = field(default_factory=dict)  # by cluster: the loss that few clients exceed
     given: Factory | None = None  # a model that was given from Python
     given_loss: Loss | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Only the fields: what is made from them is made again, and cannot be pickled."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def where(self) -> str:

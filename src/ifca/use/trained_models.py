@@ -52,7 +52,12 @@ class TrainedModels:
         return self._said("predict_proba", x, cluster).probabilities
 
     def score(self, federation: Federation) -> float:
-        """Accuracy on a federation's test data (in regression R2); clients choose by their training data."""
+        """Accuracy on a federation's test data, in regression R2; clients choose by their training data.
+
+        A federation without test clients is scored on its training data.
+        """
+        if not isinstance(federation, Federation):
+            raise InvalidInput(f"score takes a Federation, got {type(federation).__name__}")
         return score_federation(self._trained("score"), federation)
 
     def personalise(
@@ -94,5 +99,5 @@ class TrainedModels:
         if not hasattr(self, "_use"):
             raise InvalidInput(f"{verb}: call fit first")
         if self._use.header["personal"]:
-            raise InvalidInput("local models belong to one client each; a new client has none")
+            raise InvalidInput(f"{verb}: local models belong to one client each; a new client has none")
         return self._use

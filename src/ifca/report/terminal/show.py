@@ -86,5 +86,6 @@ def _worse(run: RunFolder) -> bool:
 def _fewer(summary: dict[str, Any]) -> str:
     live, k = summary["live_clusters"], summary["k"]
     if summary["method"]["at_most_k"]:
-        return f"The data supports {live} of the {k} clusters asked for: no client needs the other models."
+        done = summary["rounds"]
+        return f"{live} of at most {k} clusters were found: nothing spoke for more in {done} rounds."
     return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."
