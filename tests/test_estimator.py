@@ -17,6 +17,7 @@ from torch import nn
 from ifca import (
     IFCA,
     Diverged,
+    Federation,
     FewerClustersWarning,
     InvalidInput,
     mixture_of_regressions,
@@ -207,6 +208,7 @@ class TestUse:
         assert again.score(self.federation) == front.score(self.federation)
         assert again.predict(x, mine).tolist() == front.predict(x, mine).tolist()
         assert clone(again).get_params() == again.get_params()
+        assert again.restarts_ == front.restarts_
 
     def test_margins_scores_and_probabilities(self) -> None:
         front = self.fitted()
@@ -278,6 +280,24 @@ class TestUse:
             front.score(self.federation)
         with pytest.raises(InvalidInput, match="score takes a Federation, got Clients"):
             self.fitted().score(self.federation.train)  # type: ignore[arg-type]
+
+    def test_scaling_is_that_of_training_once(self) -> None:
+        wide = groups((60, 40, 50, 45), clusters=2)
+        scaled = wide.standardised()
+        front = IFCA(2, algorithm="ifca-plain", rounds=10).fit(scaled)
+        assert front.score(wide) == front.score(scaled)
+        with pytest.raises(InvalidInput, match="standardised by other numbers than in training"):
+            front.score(groups((30, 30), seed=3).standardised())
+
+    def test_pixels_of_another_whole_type_are_pixels(self) -> None:
+        rng = np.random.default_rng(0)
+        x = [rng.integers(0, 256, (9, 4), dtype=np.uint8) for _ in range(3)]
+        y = [np.arange(9) % 2] * 3
+        front = IFCA(1, rounds=2).fit(Federation.from_arrays(x, y))
+        assert front.losses(x[0].astype(np.int64), y[0]) == pytest.approx(front.losses(x[0], y[0]))
+        for wrong, said in ((np.full((1, 4), 300), "pixels from 0 to 255"), (np.empty((0, 4)), "no samples")):
+            with pytest.raises(InvalidInput, match=said):
+                front.predict(wrong, 0)
 
     def test_regression_is_scored_by_r2(self) -> None:
         federation, _ = mixture_of_regressions(clients=8, samples=60, dimension=4, noise=0.01)

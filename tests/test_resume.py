@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,14 @@ import torch
 
 from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
 from ifca.data import rotated_digits
-from ifca.runs.config import read_config
+from ifca.runs.config import config_dict, read_config
 from ifca.runs.run import resume, run
-from ifca.training.checkpoint import load_tensors, save_tensors
+from ifca.runs.run_folder import same_config
+from ifca.training.checkpoint import load_state, load_tensors, models_of, save_state, save_tensors
+from ifca.training.start import start as started
+from tests.conftest import groups, make_job
 
 SMALL = ["rounds=12", "data.samples=150", "model.hidden=[8]", "device=cpu"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -40,8 +45,8 @@ def start(out: Path, *more: str) -> subprocess.Popen[str]:
 def assert_same_result(a: Path, b: Path) -> None:
     """Models to the last bit, clients, rounds and summary but for the seconds."""
     mine, other = load_tensors(a / "models.safetensors")[0], load_tensors(b / "models.safetensors")[0]
-    for name, value in mine.items():  # a place without a model is NaN
-        torch.testing.assert_close(value, other[name], rtol=0, atol=0, equal_nan=True)
+    for name, value in mine.items():
+        torch.testing.assert_close(value, other[name], rtol=0, atol=0)
     assert (a / "clients.csv").read_bytes() == (b / "clients.csv").read_bytes()
     for file in ("rounds.jsonl", "summary.json"):
         assert _without_seconds(a / file) == _without_seconds(b / file)
@@ -276,3 +281,43 @@ def test_clients_csv_agrees_with_the_ledger(tmp_path: Path) -> None:
         rows = list(csv.DictReader(table))
     assert sum(int(row["bytes_down"]) for row in rows) == summary["bytes_down"]
     assert all(float(row["train_loss"]) == min(float(row[f"loss_{j}"]) for j in range(4)) for row in rows)
+
+
+def test_a_checkpoint_of_an_older_version_still_opens(tmp_path: Path) -> None:
+    """It had NaN at places without a model, and the server's memory in fields of its own."""
+    none = torch.zeros(3, dtype=torch.long)
+    tensors = {"theta.w": torch.tensor([[1.0, 2.0], [torch.nan, torch.nan]]), "watch.seen": none - 1}
+    tensors |= {"identity": none, "asked": none + 4, "bytes_down": none + 7, "bytes_up": none + 8}
+    counts = {"round": 5, "unchanged": 2, "checked": 4, "changed": 1, "tried": -1, "pace": 0.5}
+    save_tensors(tmp_path / "old", tensors, {"state": counts})
+    state = load_state(tmp_path / "old", torch.device("cpu"), lambda _header: None)
+    assert state.live.tolist() == [True, False]
+    assert state.theta["w"].tolist() == [[1.0, 2.0], [0.0, 0.0]]
+    assert (state.round, state.bytes_up.tolist()) == (5, [8, 8, 8])
+    assert state.memory["seen"].tolist() == [-1, -1, -1]
+    assert (state.memory["tried"].item(), state.memory["pace"].item()) == (-1, 0.5)
+    save_tensors(tmp_path / "models", {"w": tensors["theta.w"]}, {"algorithm": "ifca"})
+    theta, header = models_of(tmp_path / "models")
+    assert (theta["w"].tolist(), header["clusters"]) == ([[1.0, 2.0]], [0])
+
+
+def test_a_config_of_an_older_version_had_the_defaults_of_keys_it_did_not_know(tmp_path: Path) -> None:
+    config = read_config(None, SMALL)
+    was = config_dict(config)
+    del was["aggregation"]
+    same_config(tmp_path / "summary.json", was, config)
+    with pytest.raises(InvalidInput, match=r'aggregation was "mean", config\.toml says "median"'):
+        same_config(tmp_path / "summary.json", was, replace(config, aggregation="median"))
+
+
+def test_a_method_s_memory_may_share_its_tensors(tmp_path: Path) -> None:
+    """Whatever a method keeps, a checkpoint holds: the state's own tensors once more, and other types."""
+    job = make_job(groups((5, 6, 7)), Recipe("ifca-plain", k=2))
+    state = started(job)
+    memory = {"again": state.identity, "flags": torch.tensor([True, False]), "whole": torch.tensor(3)}
+    save_state(tmp_path / "c", replace(state, memory=memory), {})
+    found = load_state(tmp_path / "c", torch.device("cpu"), lambda _header: None).memory
+    assert {name: value.tolist() for name, value in found.items()} == {
+        name: value.tolist() for name, value in memory.items()
+    }
+    assert found["flags"].dtype == torch.bool

@@ -112,15 +112,18 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
         check(job)
         starts: list[Fitted] = []
         self.restarts_: list[float] = []
+        self._reports: list[dict[str, Any]] = []
         failure: IFCAError | None = None
         told = Several(self.callbacks)
         for restart in range(job.recipe.restarts):
             try:
                 starts.append(self._start(job, restart, told))
                 self.restarts_.append(starts[-1].train_loss)
+                self._reports.append(restart_report(restart, starts[-1], starts[-1].history))
             except Diverged as diverged:  # noqa: PERF203
                 failure = diverged
                 self.restarts_.append(float("inf"))
+                self._reports.append(restart_report(restart, diverged, []))
         if not starts:
             assert failure is not None
             raise failure
@@ -175,8 +178,7 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
             shutil.copytree(trained.directory, folder, dirs_exist_ok=True)
             return folder
         new_directory(trained.config, folder, Code())
-        reports = [restart_report(self.fitted_.restart, self.fitted_, self.fitted_.history)]
-        write_results(folder, self.fitted_, trained.config, reports)
+        write_results(folder, self.fitted_, trained.config, self._reports)
         return folder
 
     @classmethod
@@ -202,10 +204,12 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
         front._use = trained
         front.models_, front.train_loss_ = trained.theta, summary["train_loss"]
         rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
-        front.labels_ = np.array([trained.live.index(int(row["cluster"])) for row in rows])
+        number = {-1: -1} | {j: place for place, j in enumerate(trained.live)}  # -1: of no cluster yet
+        front.labels_ = np.array([number[int(row["cluster"])] for row in rows])
         places = summary.get("places", trained.live)
         front.history_ = renumbered(read_jsonl(folder / ROUNDS), places, summary["k"])
-        front.restarts_ = [one["train_loss"] for one in summary["restarts"]]
+        losses = [one["train_loss"] for one in summary["restarts"]]
+        front.restarts_ = [float("inf") if loss is None else loss for loss in losses]
         return front
 
     def _job(self, federation: Federation) -> Job:

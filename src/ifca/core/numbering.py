@@ -43,4 +43,6 @@ def _record(record: dict[str, Any], number: Sequence[int]) -> dict[str, Any]:
 
 
 def _number(value: Any, number: Sequence[int]) -> Any:
-    return [number[j] for j in value] if isinstance(value, list) else number[value]
+    if isinstance(value, (list, tuple)):
+        return [number[j] for j in value]
+    return value if value is None else number[value]

@@ -51,7 +51,7 @@ def score_live(
 
 
 def compact(state: ClusterState) -> ClusterState:
-    """The state with its live models at the first places, clusters numbered anew."""
+    """The state with its live models at the first places, clusters numbered anew; the memory as it was."""
     places = places_of(state.live)
     number = torch.full((len(state.live) + 1,), -1)  # the last entry: of nobody, -1
     number[places] = torch.arange(len(places))
@@ -60,7 +60,6 @@ def compact(state: ClusterState) -> ClusterState:
         theta=select(state.theta, places),
         live=state.live[places],
         identity=number[state.identity],
-        memory={},
     )
 
 

@@ -33,7 +33,7 @@ class LoopEngine:
 
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
             for at, row in enumerate(rows.tolist()):
-                reply = self._turn(theta, int(who[row]), found.identity[row], t)
+                reply = self._turn(theta, int(who[row]), known[row], t)
                 yield torch.tensor([at]), _alone(reply).update
 
         sizes = self.clients.sizes[who.numpy()]

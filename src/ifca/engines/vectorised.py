@@ -68,7 +68,7 @@ class VectorisedEngine:
 
     def _train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs) -> Replies:
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
-            for place, reply in self._chunks(theta, who[rows], found.identity[rows], t):
+            for place, reply in self._chunks(theta, who[rows], known[rows], t):
                 yield place, reply.update
 
         sizes = self.clients.sizes[who.numpy()]

@@ -103,31 +103,43 @@ def aggregated(
 
     identity, weight: [p]. A shared coordinate is put together over all participants.
     """
-    assert rule.combine is not None
     total, k = zero_sum(theta), model_count(theta)
     identity = identity.to(weight.device)
     total.weight[:] = (one_hot(identity, k) * weight.double()[:, None]).sum(0)
     apart = frozenset(theta) - shared
     for j in sorted(set(identity.tolist())):
         members = torch.nonzero(identity == j)[:, 0]
-        _put(total, rule.combine, updates.of(members.cpu()), apart, weight[members], torch.tensor([j]))
-    _put(total, rule.combine, updates, shared, weight, torch.arange(k))
+        _put(total, rule, updates.of(members.cpu()), apart, weight[members], torch.tensor([j]))
+    _put(total, rule, updates, shared, weight, torch.arange(k))
     return total
 
 
 def _put(
     total: ClusterSum,
-    combine: Combine,
+    rule: Aggregation,
     updates: Updates,
     names: frozenset[str],
     weight: Tensor,
     clusters: Tensor,
 ) -> None:
     """What some clients say of some parameters, times the clusters' weights, into the sums of clusters."""
-    if not names:
-        return
-    said = combine(lambda: updates.blocks(names), weight)
-    for part, value in zip(updates.layout(names), said, strict=True):
+    assert rule.combine is not None
+    parts = updates.layout(names) if names else []
+    answers = iter(rule.combine(lambda: updates.blocks(names), weight) if names else ())
+    for part in parts:
+        value = _checked(rule, next(answers, None), part.width)
         flat = total.total[part.name].view(len(total.weight), -1)
         there = clusters.to(flat.device)
         flat[there, part.start : part.start + part.width] = total.weight[there, None] * value.double()
+
+
+def _checked(rule: Aggregation, value: Tensor | None, width: int) -> Tensor:
+    """The answer to a block, if it is one."""
+    if not isinstance(value, Tensor) or value.shape != (width,):
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+        raise InvalidInput(
+            f"aggregation {rule.name}: must give a tensor of shape ({width},) for this block, got {got}"
+        )
+    if not bool(torch.isfinite(value).all()):
+        raise InvalidInput(f"aggregation {rule.name}: gives NaN or infinite values")
+    return value

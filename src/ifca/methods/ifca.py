@@ -18,7 +18,8 @@ from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies
 from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterState, Params, model_count, without
+from ifca.core.types import ClusterState, ClusterSum, Params, model_count, without
+from ifca.methods.aggregation import rule_of
 from ifca.methods.averaging import average, initial_state
 from ifca.methods.collapse import Decision, Split, inspect
 from ifca.methods.ifca_plain import choose
@@ -91,6 +92,7 @@ class _Repeated:
 
     def __init__(self, problem: Problem, seen: ClusterState, now: Round) -> None:
         self.recipe, self.state, self.now, self.events = problem.recipe, seen, now, list[Event]()
+        self.fixed = frozenset() if rule_of(problem.recipe).additive else problem.shared
         self.wire = Wire.of(seen.theta, seen.live, problem.shared)
         self.down, self.up = torch.zeros_like(seen.bytes_down), torch.zeros_like(seen.bytes_up)
 
@@ -115,7 +117,8 @@ class _Repeated:
         if len(set(place.tolist())) <= len(split.places):
             return  # a group of which nobody answered again
         self.state = after
-        self.now = self.now._replace(replies=_merged(self.now.replies, again, members, place, split.cluster))
+        total = replaced(replies.total, again.total, split.cluster, self.fixed)
+        self.now = self.now._replace(replies=_merged(self.now.replies, total, members, place))
         if replies.carried is None:  # where bytes are measured, these are among them
             once = torch.ones(int(members.sum()), dtype=torch.bool)
             self.down[who[members]] += self.wire.down(once)
@@ -123,11 +126,11 @@ class _Repeated:
         self.events.append(_described(split, int(members.sum())))
 
 
-def _merged(replies: Replies, again: Replies, members: Tensor, place: Tensor, cluster: int) -> Replies:
+def _merged(replies: Replies, total: ClusterSum, members: Tensor, place: Tensor) -> Replies:
     """The second replies of a cluster's members in place of their first."""
     identity = replies.identity.clone()
     identity[members] = place
-    return replies._replace(identity=identity, total=replaced(replies.total, again.total, cluster))
+    return replies._replace(identity=identity, total=total)
 
 
 def _with_bytes(replies: Replies, again: Replies) -> Replies:

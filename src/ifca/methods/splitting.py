@@ -66,11 +66,18 @@ def settled(state: ClusterState, decision: Decision) -> ClusterState:
     )
 
 
-def replaced(total: ClusterSum, again: ClusterSum, place: int) -> ClusterSum:
-    """The sums of a round in which one cluster's members were asked again: theirs are the second ones."""
+def replaced(total: ClusterSum, again: ClusterSum, place: int, fixed: frozenset[str]) -> ClusterSum:
+    """The sums of a round in which one cluster's members were asked again: theirs are the second ones.
+
+    fixed: shared parameters under a rule that is not additive; they stay as all participants first said.
+    """
+    first = {name: total.total[name].sum(0) / total.weight.sum() for name in fixed}
     kept = {name: value.clone() for name, value in total.total.items()}
     weight = total.weight.clone()
     weight[place] = 0
     for value in kept.values():
         value[place] = 0
-    return ClusterSum(kept, weight) + again
+    both = ClusterSum(kept, weight) + again
+    for name, value in first.items():
+        both.total[name][:] = both.weight.reshape(-1, *[1] * value.dim()) * value
+    return both

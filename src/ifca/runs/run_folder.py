@@ -118,6 +118,7 @@ def same_config(
 ) -> None:
     """Refuse to go on under another config than a file was written with, naming the first difference."""
     now = _deciding(now) if isinstance(now, Config) else now
+    was = {**config_dict(Config()), **was}  # keys that an older version did not know had their defaults
     for name in sorted(now):
         if was.get(name) != now.get(name):
             raise InvalidInput(

@@ -25,6 +25,11 @@ COUNTS = ("round", "unchanged", "checked", "changed")
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
     """Tensors and a JSON header as one safetensors file, with a checksum of both."""
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    seen: set[int] = set()
+    for name, value in plain.items():  # safetensors refuses tensors that share memory
+        place = value.untyped_storage().data_ptr()
+        plain[name] = value.clone() if place in seen else value
+        seen.add(place)
     text = json.dumps({**header, CHECKSUM: _checksum(header, plain)})
     write_atomically(file, save(plain, {FORMAT: text}))  # one entry: several would have no fixed order
 

@@ -58,6 +58,8 @@ def given_models(job: Job) -> Params | None:
     """The models of the warm start; None: there are none, or only layers for all clusters."""
     if job.warm_start is None:
         return None
+    if not job.warm_start or not model_count(job.warm_start):
+        raise InvalidInput("warm_start: holds no model")
     count, have = 1 if job.method.personal else job.models, model_count(job.warm_start)
     if have == 1 and count > 1 and job.shared:
         return None

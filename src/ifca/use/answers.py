@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ifca.use.predict import Predictions, as_data, outputs_of
+from ifca.core.types import Data
+from ifca.use.predict import Predictions, outputs_of
 from ifca.use.trained import Trained
 
 
@@ -33,11 +34,17 @@ class Assignment(int):
 class Personal:
     """The model of a client's cluster, tuned to the client."""
 
-    def __init__(self, trained: Trained, made: Predictions) -> None:
-        self._trained, self._made = trained, made
+    def __init__(self, data: Callable[[ArrayLike], Data], trained: Trained, made: Predictions) -> None:
+        """data: samples as they are given -> as the models saw them in training."""
+        self._data, self._trained, self._made = data, trained, made
         self.cluster, self.warnings = made.cluster, made.warnings
         self.report: dict[str, Any] = made.report
         """tuned_on and held_out samples; loss and accuracy on the latter before and after."""
+
+    def __repr__(self) -> str:
+        """The cluster, and the loss on held-out samples before and after."""
+        before, after = (self.report[when]["loss"] for when in ("before", "after"))
+        return f"Personal(cluster={self.cluster}, loss {before:.4g} -> {after:.4g} on held-out samples)"
 
     @property
     def helped(self) -> bool:
@@ -53,6 +60,5 @@ class Personal:
         return self._said(x).probabilities
 
     def _said(self, x: ArrayLike) -> Predictions:
-        data = as_data(self._trained, np.asarray(x), None)
-        outputs = outputs_of(self._trained, self._made.model, data)
+        outputs = outputs_of(self._trained, self._made.model, self._data(x))
         return Predictions(self.cluster, outputs, self._trained.classes, None)

@@ -35,19 +35,20 @@ def score_federation(trained: Trained, federation: Federation) -> float:
     if trained.classes is not None:
         return float((outputs.argmax(1) == y).double().mean())
     outputs, y = outputs.reshape(len(y), -1).double(), y.reshape(len(y), -1).double()
-    return float(1 - (outputs - y).square().sum() / (y - y.mean(0)).square().sum())
+    left, whole = float((outputs - y).square().sum()), float((y - y.mean(0)).square().sum())
+    return 1 - left / whole if whole > 0 else float(left == 0)
 
 
 def _as_trained(trained: Trained, federation: Federation) -> Federation:
     """Features scaled as in training, where they are not yet."""
-    if trained.scaling is None or federation.scaling is not None:
+    given, known, test = federation.scaling, trained.scaling, federation.test
+    if given is not None and (known is None or given.to_json() != known.to_json()):
+        raise InvalidInput("score: the federation is standardised by other numbers than in training")
+    if known is None or given is not None:
         return federation
-    train, test = federation.train, federation.test
-    scaled = replace(train, x=trained.scaling.apply(train.x))
+    scaled = None if test is None else replace(test, x=known.apply(test.x))
     return replace(
-        federation,
-        train=scaled,
-        test=None if test is None else replace(test, x=trained.scaling.apply(test.x)),
+        federation, train=replace(federation.train, x=known.apply(federation.train.x)), test=scaled
     )
 
 

@@ -105,6 +105,10 @@ class Trained:
 
     def inputs(self, x: Tensor) -> Tensor:
         """Features as they are given -> as the models saw them in training."""
+        if self.header.get("pixels") and x.dtype != torch.uint8 and not x.is_floating_point():
+            if len(x) and not 0 <= int(x.min()) <= int(x.max()) <= 255:
+                raise InvalidInput("x: training had pixels from 0 to 255, this has others")
+            x = x.to(torch.uint8)
         scaled = x if self.scaling is None else self.scaling.apply(x)
         return features(scaled, next(iter(self.theta.values())).dtype)
 

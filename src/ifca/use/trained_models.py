@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,13 @@ class TrainedModels:
         trained, data = self._trained("personalise"), self._data("personalise", x, y)
         given, labels = np.asarray(x), data.y.numpy()
         made = predicted(trained, given, labels, "this client", cluster, Tuning(steps, step_size))
-        return Personal(trained, made)
+        return Personal(partial(self._data, "predict", y=None), trained, made)
 
     def _said(self, verb: str, x: ArrayLike, cluster: int) -> Predictions:
         trained = self._trained(verb)
         data = self._data(verb, x, None)
+        if not isinstance(cluster, (int, np.integer)):
+            raise InvalidInput(f"{verb}: cluster must be a whole number, got {cluster!r}")
         model = trained.model(int(cluster))
         return Predictions(int(cluster), outputs_of(trained, model, data), trained.classes, None)
 
@@ -85,6 +88,8 @@ class TrainedModels:
         """A client's samples as the models saw them in training."""
         trained = self._trained(verb)
         given = as_array("x", verb, x)
+        if not len(given):
+            raise InvalidInput(f"{verb}: x has no samples")
         if given.shape[1:] != trained.input_shape:
             shape = tuple(given.shape[1:])
             raise InvalidInput(f"x: samples have shape {shape}, training had {trained.input_shape}")

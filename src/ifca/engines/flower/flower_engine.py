@@ -21,6 +21,7 @@ from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import Unusable, content_of, scores_of, update_of
 from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
 from ifca.engines.flower.session import Session
+from ifca.engines.memory_budget import DEFAULT_BUDGET
 
 Read = TypeVar("Read")
 Turn = tuple[int, list[float], Params]
@@ -190,7 +191,7 @@ class FlowerEngine:
                 yield torch.tensor([at]), {name: v[None] for name, v in turns[heard[row]][2].items()}
 
         sizes, like = self.federation.train.sizes[heard], next(iter(theta.values()))
-        found = Collected(self.recipe, theta, sizes, known[answered], needs, again, budget=0)
+        found = Collected(self.recipe, theta, sizes, known[answered], needs, again, DEFAULT_BUDGET)
         for row, i in enumerate(heard):
             j, losses, update = turns[i]
             table = torch.tensor([losses], dtype=torch.float64).to(like.dtype)
