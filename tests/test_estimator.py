@@ -30,6 +30,7 @@ from ifca import (
 from ifca.core.metrics import cluster_accuracy
 from ifca.core.recipe import Recipe
 from ifca.methods import method_of, registry
+from ifca.training.checkpoint import load_tensors, save_tensors
 from tests.conftest import groups
 
 
@@ -272,6 +273,15 @@ class TestUse:
         x, y = self.federation.train.arrays(0)
         registry._METHODS.pop(own.name)  # as in a new process
         assert open_run(folder).assign(x, y) in (0, 1)
+
+    def test_models_of_an_older_version_open_too(self, tmp_path: Path) -> None:
+        """Their header did not say whether models are personal, nor their clusters' numbers."""
+        front = self.fitted(restarts=1)
+        file = front.save(tmp_path / "run") / "models.safetensors"
+        theta, header = load_tensors(file)
+        known = {name: value for name, value in header.items() if name not in ("personal", "clusters")}
+        save_tensors(file, theta, known)
+        assert open_run(tmp_path / "run").score(self.federation) == front.score(self.federation)
 
     def test_local_models_are_saved_and_serve_nobody_else(self, tmp_path: Path) -> None:
         front = self.fitted(algorithm="local", restarts=1)

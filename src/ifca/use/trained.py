@@ -177,6 +177,7 @@ def open_trained(
     theta, header = models_of(directory / MODELS)
     if "algorithm" not in header or header.get("run") != run_id(directory):
         raise InvalidInput(f"{directory / MODELS}: does not hold the models of this run (the one of {RUN})")
-    if header.get("personal", facts_of(header["algorithm"])["personal"]):
+    header.setdefault("personal", facts_of(header["algorithm"])["personal"])  # older ones do not say
+    if header["personal"]:
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
     return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss)
