@@ -73,7 +73,9 @@ def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     counts = {name: getattr(state, name) for name in COUNTS}
-    save_tensors(file, tensors, {"state": counts, "live": state.live.tolist(), **header})
+    beside = [name for name, value in state.memory.items() if value.device.type != "cpu"]
+    known = {"state": counts, "live": state.live.tolist(), "memory_beside_models": beside}
+    save_tensors(file, tensors, {**known, **header})
 
 
 def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]], None]) -> ClusterState:
@@ -85,10 +87,12 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     live = torch.tensor(header["live"])
     fields: dict[str, Any] = {name: header["state"][name] for name in COUNTS}
     fields |= {name: tensors[name] for name in PER_CLIENT}
+    beside = header.get("memory_beside_models", ())  # what a method keeps on the models' device
+    memory = {n: v.to(device) if n in beside else v for n, v in _below("memory", tensors).items()}
     return ClusterState(
         theta={n: _spread(v, live).to(device) for n, v in _below("theta", tensors).items()},
         live=live,
-        memory=_below("memory", tensors),
+        memory=memory,
         **fields,
     )
 
