@@ -234,7 +234,7 @@ def test_bars_stay_on_the_screen() -> None:
     assert len(progress.tasks) == BARS
 
 
-@pytest.mark.xfail(reason="the verdict looks at shares of the loss; one referee will replace it")
+@pytest.mark.xfail(reason="a known limit (docs/choose-k.md): the verdict looks at shares of the loss")
 def test_a_constant_added_to_the_loss_changes_no_verdict() -> None:
     def evidence(constant: float) -> list[Evidence]:
         losses = {1: 1.0, 2: 0.5, 3: 0.49}

@@ -335,7 +335,7 @@ def test_healthy_clusters_are_not_given_up() -> None:
     assert not [e for record in fitted.history for e in record["events"] if e["event"] == "dead"]
 
 
-@pytest.mark.xfail(reason="verdicts look at shares of the loss; founding and refereeing will replace them")
+@pytest.mark.xfail(reason="a known limit (docs/collapse.md): verdicts look at shares of the loss")
 def test_a_constant_added_to_the_loss_changes_no_decision() -> None:
     def shifted(output: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(output, y, reduction="none") + 100

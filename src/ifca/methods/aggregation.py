@@ -34,9 +34,7 @@ class Aggregation:
     name: str  # as configs call it
     about: str  # one line
     combine: Combine | None = None  # None: a weighted mean, for which sums are enough
-    by_samples: bool = (
-        False  # clients weigh by their number of samples, also where the recipe does not say so
-    )
+    by_samples: bool = False  # clients weigh by their number of samples, whatever the recipe says
 
     @property
     def additive(self) -> bool:
@@ -59,7 +57,6 @@ _RULES = {
         Aggregation("median", "The median of each coordinate.", coordinate_median),
     )
 }
-
 BUILT_IN_RULES = tuple(_RULES)
 
 

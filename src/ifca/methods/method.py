@@ -112,6 +112,7 @@ class Method:
     sends: Callable[[Recipe, ClusterState, Tensor], Tensor] = send_assigned
     """recipe, state, participants [p] -> the one model that each is sent [p], -1: all, to choose among."""
     client: Client = client_round
+    """What ONE client does in its turn; engines map it, so it must work under torch.func.vmap."""
     needs: Callable[[Recipe, ClusterState], Needs] = sums_only
     """recipe, state -> what the server must be given of each participant of the next round."""
     serves: Callable[[ClusterState, Tensor], Tensor] = serve_assigned
