@@ -1,10 +1,12 @@
-"""How good are models and clusters, compared up to permutation of the clusters' numbers.
+"""How good are models and clusters, compared up to permutation of the clusters' numbers; who is served badly.
 
 Scikit-learn is imported where it is used: a federation's clients, whose processes start for every message,
 never need it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -29,6 +31,55 @@ def adjusted_rand_index(true: ArrayLike, found: ArrayLike) -> float:
     from sklearn.metrics import adjusted_rand_score
 
     return float(adjusted_rand_score(np.asarray(true), np.asarray(found)))
+
+
+def v_measure(true: ArrayLike, found: ArrayLike) -> float:
+    """V-measure with beta = 1: the harmonic mean of homogeneity and completeness, 1: the same partition.
+
+    It equals NMI, the mutual information over the arithmetic mean of the two entropies.
+    """
+    from sklearn.metrics import v_measure_score
+
+    return min(1.0, float(v_measure_score(np.asarray(true), np.asarray(found))))  # rounding may pass 1
+
+
+def agreement(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
+    """Recovered against true clusters in all measures, by name; nmi and v_measure are one number (above)."""
+    both_names = v_measure(true, found)
+    return {
+        "cluster_accuracy": cluster_accuracy(true, found),
+        "adjusted_rand_index": adjusted_rand_index(true, found),
+        "nmi": both_names,
+        "v_measure": both_names,
+    }
+
+
+def rounds_to(by_round: Sequence[float | None], level: float = 0.9) -> int | None:
+    """The first round, counted from 1, from which on every value is at least the level; None: never.
+
+    Reached and stayed: a value that falls below the level later was not reached. None: below.
+    """
+    below = [t for t, value in enumerate(by_round, 1) if value is None or value < level]
+    first = below[-1] + 1 if below else 1
+    return first if first <= len(by_round) else None
+
+
+def worst_tenth(values: Sequence[float], *, higher_is_better: bool) -> float | None:
+    """Mean over the tenth of the clients that is served worst: m / 10 of m, rounded down, at least one."""
+    if not len(values):
+        return None
+    ordered = sorted(values, reverse=not higher_is_better)
+    return float(np.mean(ordered[: max(1, len(values) // 10)]))
+
+
+def served_worse(
+    mine: Mapping[str, float], other: Mapping[str, float], *, higher_is_better: bool
+) -> list[str]:
+    """The clients whose value in mine is strictly worse than in other, in the order of mine; a tie is not."""
+    both = [name for name in mine if name in other]
+    if higher_is_better:
+        return [name for name in both if mine[name] < other[name]]
+    return [name for name in both if mine[name] > other[name]]
 
 
 def cluster_sizes(identity: Tensor, k: int) -> list[int]:

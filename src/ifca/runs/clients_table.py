@@ -21,6 +21,11 @@ COLUMNS = (
     *("id", "cluster", "true_cluster", "train_samples", "train_loss", "test_samples", "test_cluster"),
     *("test_loss", "test_accuracy", "test_accuracy_train_rule", "bytes_down", "bytes_up"),
 )
+"""In folders of every version."""
+LATER = ("test_loss_train_rule",)
+"""Missing in older folders."""
+UNSEEN = ("test_samples_unseen", "test_cluster_unseen", "test_loss_unseen", "test_accuracy_unseen")
+"""Where there are clients that were never in training: how the half that scores is served."""
 
 
 def clients_table(fitted: Fitted) -> str:
@@ -34,20 +39,23 @@ def clients_table(fitted: Fitted) -> str:
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     metrics = [] if test is None else list(test.metrics)
-    heads = [*COLUMNS, *[f"loss_{j}" for j in range(columns)]]
+    unseen = _unseen_cells(fitted)
+    heads = [*COLUMNS, *LATER, *(UNSEEN if unseen else ()), *[f"loss_{j}" for j in range(columns)]]
     table.writerow([*heads, *[f"test_{name}" for name in metrics]])
     own, losses = fitted.own_loss.tolist(), _filled(fitted.train.loss)
     down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
     for i, name in enumerate(federation.train.ids):
         start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
-        served, own_metrics = tested.get(i, ([""] * 5, [""] * len(metrics)))
-        table.writerow([*start, *served, down[i], up[i], *losses[i], *own_metrics])
-    for i, (served, own_metrics) in strangers.items():
+        (*served, loss), own_metrics = tested.get(i, ([""] * 6, [""] * len(metrics)))
+        never = [""] * len(UNSEEN) if unseen else []
+        table.writerow([*start, *served, down[i], up[i], loss, *never, *losses[i], *own_metrics])
+    for i, ((*served, loss), own_metrics) in strangers.items():
         assert test is not None
         assert federation.test is not None
         start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
         losses_here = _filled(test.scores.loss[i : i + 1])[0]
-        table.writerow([*start, *served, 0, 0, *losses_here, *own_metrics])
+        half = unseen.get(i, [""] * len(UNSEEN)) if unseen else []
+        table.writerow([*start, *served, 0, 0, loss, *half, *losses_here, *own_metrics])
     return out.getvalue()
 
 
@@ -100,8 +108,26 @@ def _test_columns(fitted: Fitted) -> tuple[dict[int, Cells], dict[int, Cells]]:
         test.loss(test.paper_rule).tolist(),
         test.sizes.long().tolist(),
     )
-    cells = zip(sizes, served, loss, share(test.paper_rule), share(test.train_rule), strict=True)
+    chosen = zip(test.loss(test.train_rule).tolist(), test.train_rule.tolist(), strict=True)
+    losses = [value if j >= 0 else "" for value, j in chosen]
+    shares = share(test.paper_rule), share(test.train_rule)
+    cells = zip(sizes, served, loss, *shares, losses, strict=True)
     own = _filled(torch.stack([*test.metrics.values()], 1)) if test.metrics else [[]] * len(sizes)
     rows = [(list(row), mine) for row, mine in zip(cells, own, strict=True)]
     known = {place: row for place, row in zip(owner, rows, strict=True) if place >= 0}
     return known, {i: row for i, row in enumerate(rows) if owner[i] < 0}
+
+
+def _unseen_cells(fitted: Fitted) -> dict[int, list[Any]]:
+    """The cells of UNSEEN by place among the test clients."""
+    if fitted.unseen is None:
+        return {}
+    test = fitted.unseen.test
+    right = (test.correct(test.train_rule) / test.sizes).tolist()
+    columns = (
+        test.sizes.long().tolist(),
+        test.train_rule.tolist(),
+        test.loss(test.train_rule).tolist(),
+        right if test.classification else [""] * len(right),
+    )
+    return dict(zip(fitted.unseen.place.tolist(), map(list, zip(*columns, strict=True)), strict=True))

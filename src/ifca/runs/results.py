@@ -13,17 +13,20 @@ import torch
 from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
-from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
+from ifca.runs.served import served_numbers
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
+ARI = 0.9
+"""The adjusted Rand index from which clusters count as found."""
 
 
 def write_results(
@@ -73,7 +76,6 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     method, models = job.method, len(fitted.places)
     true = job.federation.train.true_cluster
     sizes = cluster_sizes(fitted.labels, models)
-    truth = true if method.clustered else None
     seconds = [record["seconds"] for record in fitted.history]
     asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
     final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
@@ -94,11 +96,11 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "test_loss": None if test is None else test.mean_loss(test.paper_rule),
         "test_loss_train_rule": None if test is None else test.mean_loss(test.train_rule),
         **_own_metrics(fitted),
+        **served_numbers(fitted),
         "train_loss": fitted.train_loss,
         "cluster_sizes": None if method.personal else sizes,
         "live_clusters": sum(size > 0 for size in sizes),
-        "cluster_accuracy": None if truth is None else cluster_accuracy(truth, fitted.labels.numpy()),
-        "adjusted_rand_index": None if truth is None else adjusted_rand_index(truth, fitted.labels.numpy()),
+        **_recovered(fitted),
         "clusters": None if method.personal else [_cluster(fitted, j) for j in range(models)],
         "true_clusters": None if true is None or method.personal else _confusion(fitted),
         "bytes_down": sum(restart["bytes_down"] for restart in restarts),
@@ -156,6 +158,22 @@ def _own_metrics(fitted: Fitted) -> dict[str, Any]:
         "test_metrics": test.mean_metrics(test.metrics),
         "test_metrics_train_rule": test.mean_metrics(test.metrics_train_rule),
     }
+
+
+def _recovered(fitted: Fitted) -> dict[str, Any]:
+    """Recovered against true clusters, at the end; null where there are none to compare."""
+    true = fitted.job.federation.train.true_cluster
+    name = f"rounds_to_ari_{ARI}"
+    if true is None or not fitted.job.method.clustered:
+        unknown = ("cluster_accuracy", "adjusted_rand_index", "nmi", "v_measure", name)
+        return dict.fromkeys(unknown)
+    found: dict[str, Any] = agreement(true, fitted.labels.numpy())
+    rounds = [  # older records have the participants' alone
+        record.get("adjusted_rand_index_known", record.get("adjusted_rand_index"))
+        for record in fitted.history
+    ]
+    first = rounds_to([*rounds, found["adjusted_rand_index"]], ARI)  # the last choice comes after T rounds
+    return {**found, name: None if first is None else min(first, max(1, len(rounds)))}
 
 
 def _cluster(fitted: Fitted, j: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ifca.runs.run_folder import (
     read_rounds,
     train_in,
 )
+from ifca.runs.served import compared
 from ifca.training import Fitted, Job
 from ifca.training.preflight import check
 
@@ -79,7 +80,7 @@ def _go_on(
     config: Config, federation: Federation, out: Path, callback: Callback, code: Code, make: MakeJob
 ) -> Summary:
     summary = _one_algorithm(config, federation, out, callback, code, make)
-    others = {}
+    others, finished = {}, [(out, summary)]
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
             baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
@@ -89,10 +90,11 @@ def _go_on(
                 new_directory(baseline, folder, code)
             try:
                 others[name] = _one_algorithm(baseline, federation, folder, callback, code, make)
+                finished.append((folder, others[name]))
             except Diverged as failure:  # the others are worth reporting all the same
                 others[name] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
-        summary["baselines"] = others
+        summary["baselines"], summary["worse_than"] = others, compared(finished)
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
 

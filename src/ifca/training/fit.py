@@ -19,6 +19,7 @@ from ifca.training.evaluate import Evaluation, evaluate
 from ifca.training.job import Job
 from ifca.training.rounds import OnRound, check_finite, train
 from ifca.training.start import problem_of
+from ifca.training.unseen import Unseen, evaluate_unseen
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Fitted:
     test: Evaluation | None
     history: list[Record]
     places: list[int]  # of each model returned: the number of its cluster in the history
+    unseen: Unseen | None = None  # test clients that were never in training
 
     @property
     def train_loss(self) -> float:
@@ -91,7 +93,9 @@ def fit(
         state = compact(last)
         labels, scores = final_identities(job, engine, state)
         test = evaluate(engine, job, state, labels)
-    return Fitted(job, restart, state, labels, scores, test, history, places_of(last.live).tolist())
+        unseen = evaluate_unseen(engine, job, state)
+    places = places_of(last.live).tolist()
+    return Fitted(job, restart, state, labels, scores, test, history, places, unseen)
 
 
 def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Tensor, Scores]:

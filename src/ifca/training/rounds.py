@@ -6,13 +6,15 @@ import math
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
-from ifca.core.metrics import adjusted_rand_index, cluster_accuracy, cluster_sizes
+from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Replies
 from ifca.core.sampling import participants
@@ -120,9 +122,22 @@ def describe(
     }
     true = job.federation.train.true_cluster
     if true is not None and not personal:
-        record["cluster_accuracy"] = cluster_accuracy(true[who.numpy()], identity.numpy())
-        record["adjusted_rand_index"] = adjusted_rand_index(true[who.numpy()], identity.numpy())
+        record |= _recovered(true, after.identity, who, identity)
     return record
+
+
+def _recovered(true: NDArray[np.int64], last: Tensor, who: Tensor, identity: Tensor) -> Record:
+    """Recovered against true clusters: of the participants, and (..._known) of all clients known so far.
+
+    true, last: [m] true cluster and last identity of each client, -1: not known; who, identity: [p].
+    """
+    round_alone = agreement(true[who.numpy()], identity.numpy())
+    everybody = last.clone()
+    everybody[who] = identity
+    known = (everybody >= 0).numpy()
+    so_far = round_alone if known.sum() == len(who) else agreement(true[known], everybody.numpy()[known])
+    told = {f"{name}_known": value for name, value in so_far.items()}
+    return {**round_alone, "known_clients": int(known.sum()), **told}
 
 
 def _means(loss: Tensor, identity: Tensor, k: int) -> list[float | None]:
