@@ -17,6 +17,9 @@ PAPER = (
     "each test client is served by the model that fits its test data best "
     "(the paper's rule, which looks at the answers)"
 )
+UNSEEN = (
+    "each client was never in training: one half of its data chose its model, the other half is what counts"
+)
 
 FLATTERY = (
     "There are no test data: training loss is measured on what a model has learned from, which flatters "
@@ -45,8 +48,10 @@ class Metric:
 
 METRICS = (
     Metric("test_accuracy_train_rule", "test accuracy", True, CHOSE),
+    Metric("test_accuracy_unseen", "test accuracy", True, UNSEEN),
     Metric("test_accuracy", "test accuracy", True, PAPER),
     Metric("test_loss_train_rule", "test loss", False, CHOSE),
+    Metric("test_loss_unseen", "test loss", False, UNSEEN),
     Metric("test_loss", "test loss", False, PAPER),
     Metric("train_loss", "training loss", False, "each client under its own model; there are no test data"),
 )
@@ -121,18 +126,30 @@ def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
     rows = [
         ["test accuracy, train rule", *[percent(s.get("test_accuracy_train_rule")) for s in found]],
         ["test accuracy, paper's rule", *[percent(s.get("test_accuracy")) for s in found]],
+        ["test accuracy, clients never seen", *[percent(s.get("test_accuracy_unseen")) for s in found]],
+        ["test accuracy, worst tenth", *[percent(s.get("test_accuracy_worst_tenth")) for s in found]],
         ["test loss, train rule", *[number(s.get("test_loss_train_rule")) for s in found]],
         ["test loss, paper's rule", *[number(s.get("test_loss")) for s in found]],
+        ["test loss, clients never seen", *[number(s.get("test_loss_unseen")) for s in found]],
+        ["test loss, worst tenth", *[number(s.get("test_loss_worst_tenth")) for s in found]],
         ["training loss", *[number(s.get("train_loss")) for s in found]],
         *_own_metrics(found),
         ["clusters with clients", *[_live(s) for s in found]],
         ["clients in the right cluster", *[percent(s.get("cluster_accuracy"), 1) for s in found]],
+        ["adjusted Rand index", *[number(s.get("adjusted_rand_index")) for s in found]],
+        ["NMI (equal to V-measure)", *[number(s.get("nmi")) for s in found]],
+        ["rounds to adjusted Rand index 0.9", *[_rounds(s) for s in found]],
         ["sent down", *[size_of(s["bytes_down"]) for s in found]],
         ["sent up", *[size_of(s["bytes_up"]) for s in found]],
         ["time", *[duration(s["seconds"]) for s in found]],
     ]
     known = [row for row in rows if any(value != "–" for value in row[1:])]
     return table(["", *[name for name, _ in runs]], known, caption="All numbers")
+
+
+def _rounds(summary: dict[str, Any]) -> str:
+    first = summary.get("rounds_to_ari_0.9")
+    return "–" if first is None else f"{first:,}"
 
 
 def _own_metrics(found: list[dict[str, Any]]) -> list[list[str]]:

@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from ifca.report.badly_served import badly_served, worse_off
 from ifca.report.page.axes import Ticks, chosen, nice, picture
 from ifca.report.page.charts import bars
 from ifca.report.page.images import ROWS, shade_picture
@@ -17,7 +18,10 @@ from ifca.report.words import count, number, percent
 
 WORST = 10
 MODELS = 30  # columns of the loss matrix at most
-KEYS = ("test_accuracy_train_rule", "test_accuracy", "test_loss", "train_loss")
+KEYS = (
+    *("test_accuracy_train_rule", "test_accuracy_unseen", "test_accuracy"),
+    *("test_loss_train_rule", "test_loss_unseen", "test_loss", "train_loss"),
+)
 LATER = "This is known when the run has ended."
 
 
@@ -38,7 +42,8 @@ class Scores:
     @property
     def name(self) -> str:
         """What is measured."""
-        return self.key.removesuffix("_train_rule").replace("_", " ").replace("train loss", "training loss")
+        short = self.key.removesuffix("_train_rule").removesuffix("_unseen")
+        return short.replace("_", " ").replace("train loss", "training loss")
 
     def show(self, value: float) -> str:
         """In words."""
@@ -87,6 +92,7 @@ def served(run: RunFolder) -> Section:
         names=names,
     )
     body = figure(chart, sentence, f"{found.name.capitalize()} of each client") + _against(run, found)
+    body += _badly(run)
     return Section("served", "How well each client is served", body + _worst(found))
 
 
@@ -120,12 +126,24 @@ def _against(run: RunFolder, found: Scores) -> Markup:
     return paragraph(". ".join(told) + ".") if told else Markup("")
 
 
+def _badly(run: RunFolder) -> Markup:
+    """The worst tenth and the clients worse off, of every way to train."""
+    found = badly_served(run)
+    if found is None:
+        return Markup("")
+    heads, rows = found
+    what = "Clients served badly: the worst tenth on average"
+    body = table(heads, rows, caption=f"{what}, and those worse off" if len(rows) > 1 else what)
+    return body + (paragraph(" ".join(told)) if (told := worse_off(run)) else Markup(""))
+
+
 def _worst(found: Scores) -> Markup:
     rows = []
     for i in found.worst_first[:WORST]:
         row = found.rows[i]
         samples = [f"{int(row[key] or 0):,}" for key in ("train_samples", "test_samples")]
-        rows.append([found.ids[i], row["cluster"], found.show(float(found.values[i])), *samples])
+        cluster = row.get("test_cluster_unseen") or row["cluster"]
+        rows.append([found.ids[i], cluster, found.show(float(found.values[i])), *samples])
     heads = ["client", "cluster", found.name, "training samples", "test samples"]
     tested = 5 if any(row[4] != "0" for row in rows) else 4
     return table(

@@ -7,6 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from ifca.report.badly_served import badly_served
 from ifca.report.read_run import RunFolder
 from ifca.report.words import size_of, title_of
 
@@ -35,6 +36,21 @@ def comparison_table(run: RunFolder) -> Table:
             size_of(summary["bytes_up"]),
             f"{summary['seconds']:.1f}",
         )
+    return table
+
+
+def badly_served_table(run: RunFolder) -> Table | None:
+    """The worst tenth of the clients, and those worse off than by a simple method, where known."""
+    found = badly_served(run)
+    if found is None:
+        return None
+    (_, *heads), rows = found
+    table = _table("Clients served badly" + ("" if "%" in rows[0][1] else " (test loss)"))
+    table.add_column("algorithm")
+    for head in heads:
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -11,7 +11,13 @@ from rich.console import Console
 from ifca.core.callbacks import Callback, Several
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.progress_bar import watching
-from ifca.report.terminal.run_tables import clusters_table, comparison_table, events_table, restarts_table
+from ifca.report.terminal.run_tables import (
+    badly_served_table,
+    clusters_table,
+    comparison_table,
+    events_table,
+    restarts_table,
+)
 from ifca.report.terminal.use_tables import metrics_table
 from ifca.runs.track.trackers import trackers
 
@@ -48,6 +54,8 @@ def show(console: Console, folder: Path) -> None:
         elif summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
     console.print(comparison_table(finished))
+    if (badly := badly_served_table(finished)) is not None:
+        console.print(badly)
     if summary.get("test_metrics"):
         console.print(metrics_table(finished))
     for name, baseline in summary.get("baselines", {}).items():

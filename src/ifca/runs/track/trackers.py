@@ -12,12 +12,15 @@ from ifca.core.errors import InvalidInput
 
 ROUND = (
     *("train_loss", "test_accuracy", "test_accuracy_train_rule", "test_loss", "cluster_accuracy"),
-    *("adjusted_rand_index", "participants", "live_clusters", "bytes_down", "bytes_up", "seconds"),
+    *("adjusted_rand_index", "adjusted_rand_index_known", "nmi", "nmi_known", "participants"),
+    *("live_clusters", "bytes_down", "bytes_up", "seconds"),
 )
 BY_CLUSTER = ("cluster_sizes", "cluster_train_loss", "cluster_test_accuracy", "cluster_test_loss")
 FINAL = (
     *("train_loss", "test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_train_rule"),
-    *("cluster_accuracy", "adjusted_rand_index", "live_clusters", "bytes_down", "bytes_up", "seconds"),
+    *("test_accuracy_worst_tenth", "test_loss_worst_tenth", "test_accuracy_unseen", "test_loss_unseen"),
+    *("cluster_accuracy", "adjusted_rand_index", "nmi", "rounds_to_ari_0.9", "live_clusters"),
+    *("bytes_down", "bytes_up", "seconds"),
 )
 TRACKERS = {"tensorboard": "tensorboard", "mlflow": "mlflow"}
 """Name -> the package it needs."""
