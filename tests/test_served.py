@@ -12,7 +12,7 @@ import pytest
 import torch
 from sklearn.metrics import normalized_mutual_info_score
 
-from ifca import open_run
+from ifca import IFCA, open_run
 from ifca.core.metrics import agreement, rounds_to, served_worse, v_measure, worst_tenth
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
@@ -20,8 +20,10 @@ from ifca.data import Client, Clients, Federation
 from ifca.models import linear
 from ifca.report.page import page
 from ifca.report.read_run import read_run
+from ifca.report.terminal.run_tables import badly_served_table
 from ifca.runs.config import read_config
 from ifca.runs.run import compare, resume, run
+from ifca.runs.served import compared
 from ifca.training import Job, fit
 from ifca.training.unseen import halves
 from tests.conftest import groups, make_job
@@ -198,6 +200,41 @@ def test_a_run_alone_has_nothing_to_compare_with(tmp_path: Path) -> None:
     assert summary["rounds_to_ari_0.9"] == (None if first is None else min(first, len(rounds)))
 
 
+def only_tested(sizes: tuple[int, ...]) -> Federation:
+    """Every other client is trained on, the others are only tested; both kinds of labels among both."""
+    everybody = groups(sizes, clusters=2)
+    assert everybody.test is not None
+    chosen = [i for i in range(len(sizes)) if i % 4 < 2]
+    strangers = [i for i in range(len(sizes)) if i % 4 > 1]
+    return Federation(everybody.train.subset(chosen), everybody.train.subset(strangers), 3)
+
+
+def test_a_run_with_clients_never_seen_says_how_they_are_served(tmp_path: Path) -> None:
+    federation = only_tested((40,) * 15 + (1,))
+    folders = {name: tmp_path / name for name in ("oneshot", "global", "local")}
+    for name, folder in folders.items():
+        IFCA(algorithm=name, k=2, rounds=15, step_size=0.5, device="cpu").fit(federation).save(folder)
+    summaries = {n: json.loads((folder / "summary.json").read_text()) for n, folder in folders.items()}
+    mine = summaries["oneshot"]
+    assert mine["test_clients"] == 8
+    assert (mine["test_clients_unseen"], mine["test_samples_unseen"]) == (7, 7 * 20)  # one has one sample
+    rows = [row for row in rows_of(folders["oneshot"]).values() if row["test_accuracy_unseen"]]
+    accuracies = [float(row["test_accuracy_unseen"]) for row in rows]
+    assert mine["test_accuracy_unseen"] == pytest.approx(np.mean(accuracies))
+    assert mine["test_accuracy_worst_tenth"] == min(accuracies)
+    assert mine["test_accuracy_train_rule"] is None
+    assert [row["test_samples_unseen"] for row in rows] == ["20"] * 7
+    assert summaries["local"]["test_clients_unseen"] == 0  # nobody trained a model for them
+    assert summaries["local"]["test_accuracy_worst_tenth"] is None
+    told = compared([(folder, summaries[name]) for name, folder in folders.items()])
+    assert told["oneshot"]["global"]["clients"] == 7
+    assert told["oneshot"]["local"] == {"clients": 0, "worse": 0, "share": None, "who": []}
+    found = page([read_run(folders["oneshot"])])
+    assert "never seen (7)" in found
+    assert f"{100 * mine['test_accuracy_unseen']:.2f} %" in found
+    assert "was never in training" in found
+
+
 NEW = (
     *("test_accuracy_worst_tenth", "test_loss_worst_tenth", "test_clients_unseen", "test_samples_unseen"),
     *("test_accuracy_unseen", "test_loss_unseen", "worse_than", "nmi", "v_measure", "rounds_to_ari_0.9"),
@@ -234,3 +271,19 @@ def test_a_folder_of_an_older_version_opens_and_resumes(whole: Path, tmp_path: P
     assert (folder / "summary.json").read_bytes() == before
     assert len(open_run(folder).labels_) == json.loads(before)["clients"]
     assert "What came out" in page([read_run(folder)])
+    assert badly_served_table(read_run(folder)) is None
+
+
+def test_page_and_terminal_say_who_is_served_badly(whole: Path) -> None:
+    told = json.loads((whole / "summary.json").read_text())["worse_than"]["ifca"]["global"]
+    shown = f"{told['worse']} of {told['clients']} ({100 * told['share']:.1f} %)"
+    table = badly_served_table(read_run(whole))
+    assert table is not None
+    assert [column.header for column in table.columns][2:] == ["worse than global", "worse than local"]
+    assert next(iter(table.columns[2].cells)) == shown
+    found = page([read_run(whole)])
+    assert shown in found
+    for other, one in json.loads((whole / "summary.json").read_text())["worse_than"]["ifca"].items():
+        assert (f"Clients better off with {other}: {', '.join(one['who'][:10])}" in found) == (
+            one["worse"] > 0
+        )

@@ -11,8 +11,8 @@ NAMED = 10
 """Clients named in a sentence at most."""
 
 
-def badly_served(run: RunFolder) -> tuple[list[str], list[list[str]]] | None:
-    """Heads and rows, a row per method; None where nothing is known, as in folders of older versions."""
+def badly_served(run: RunFolder) -> tuple[str, list[str], list[list[str]]] | None:
+    """Title, heads and rows, a row per method; None where nothing is known, as in folders of older versions."""
     summaries = [run.summary, *[other.summary for other in run.baselines.values()]]
     show = percent if run.summary.get("test_accuracy_worst_tenth") is not None else number
     key = "test_accuracy_worst_tenth" if show is percent else "test_loss_worst_tenth"
@@ -25,11 +25,13 @@ def badly_served(run: RunFolder) -> tuple[list[str], list[list[str]]] | None:
         [title_of(one), show(one.get(key)), *[_cell(worse, one["algorithm"], other) for other in simple]]
         for one in summaries
     ]
+    title = "Clients served badly"
     heads = ["", "worst tenth", *[f"worse than {titles[name]}" for name in simple]]
     if unseen := max(one.get("test_clients_unseen") or 0 for one in summaries):
+        title += ", and clients never seen"
         heads.append(f"never seen ({unseen:,})")
         rows = [[*row, show(one.get(_unseen(key)))] for row, one in zip(rows, summaries, strict=True)]
-    return heads, rows
+    return title + f" (test {'accuracy' if show is percent else 'loss'})", heads, rows
 
 
 def worse_off(run: RunFolder) -> list[str]:

@@ -174,6 +174,8 @@ def _meanings(runs: list[RunFolder]) -> Markup:
         if runs[0].summary.get("test_loss") is not None
         else []
     )
+    if any(run.summary.get("test_clients_unseen") for run in runs):
+        rules.append(f"Never seen: {UNSEEN}.")
     items = [*[about[0].upper() + about[1:] + "." for about in told], *rules]
     return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(text) for text in items))
 

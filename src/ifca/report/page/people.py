@@ -131,9 +131,8 @@ def _badly(run: RunFolder) -> Markup:
     found = badly_served(run)
     if found is None:
         return Markup("")
-    heads, rows = found
-    what = "Clients served badly: the worst tenth on average"
-    body = table(heads, rows, caption=f"{what}, and those worse off" if len(rows) > 1 else what)
+    title, heads, rows = found
+    body = table(heads, rows, caption=title)
     return body + (paragraph(" ".join(told)) if (told := worse_off(run)) else Markup(""))
 
 

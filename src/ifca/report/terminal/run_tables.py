@@ -44,8 +44,8 @@ def badly_served_table(run: RunFolder) -> Table | None:
     found = badly_served(run)
     if found is None:
         return None
-    (_, *heads), rows = found
-    table = _table("Clients served badly" + ("" if "%" in rows[0][1] else " (test loss)"))
+    title, (_, *heads), rows = found
+    table = _table(title)
     table.add_column("algorithm")
     for head in heads:
         table.add_column(head, justify="right")
