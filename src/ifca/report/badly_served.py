@@ -12,7 +12,7 @@ NAMED = 10
 
 
 def badly_served(run: RunFolder) -> tuple[str, list[str], list[list[str]]] | None:
-    """Title, heads and rows, a row per method; None where nothing is known, as in folders of older versions."""
+    """Title, heads and rows, a row per method; None where nothing is known, as in older folders."""
     summaries = [run.summary, *[other.summary for other in run.baselines.values()]]
     show = percent if run.summary.get("test_accuracy_worst_tenth") is not None else number
     key = "test_accuracy_worst_tenth" if show is percent else "test_loss_worst_tenth"
