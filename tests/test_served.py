@@ -182,6 +182,21 @@ def test_a_comparison_says_who_is_worse_off(whole: Path) -> None:
     assert summary["baselines"]["local"]["nmi"] is None
 
 
+def test_in_regression_losses_are_compared(tmp_path: Path) -> None:
+    data = ["data.name=synthetic", "data.clients=12", "data.samples=30", "data.dimension=5", "device=cpu"]
+    settings = [*data, "algorithm=local", "rounds=3", 'baselines=["global"]']
+    summary = run(read_config(None, settings), tmp_path / "run")
+    mine, other = (
+        {i: float(row["test_loss_train_rule"]) for i, row in rows_of(folder).items()}
+        for folder in (tmp_path / "run", tmp_path / "run" / "baselines" / "global")
+    )
+    who = [i for i, value in mine.items() if value > other[i]]
+    assert summary["worse_than"]["local"]["global"]["who"] == who
+    assert summary["worse_than"]["global"]["local"]["worse"] == len(mine) - len(who)  # no two are equal
+    assert summary["test_accuracy_worst_tenth"] is None
+    assert summary["test_loss_worst_tenth"] == max(mine.values())  # one of 12
+
+
 def test_a_finished_comparison_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(whole, tmp_path / "run")
     before = (folder / "summary.json").read_bytes()
