@@ -26,7 +26,6 @@ from ifca.engines.loop import LoopEngine
 from ifca.engines.updates import Kept
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.methods.aggregation import Aggregation, aggregated, register_aggregation, rule_of
-from ifca.methods.splitting import replaced
 from ifca.training import Fitted, Job, fit
 from ifca.training.start import start
 from tests.conftest import groups, make_job
@@ -368,13 +367,3 @@ def test_a_bad_rule_is_refused_in_a_sentence(answer: Any, said: str, unequal: Fe
         fit(make_job(unequal, Recipe("ifca-plain", k=2, rounds=1, aggregation="bad")))
     with pytest.raises(InvalidInput, match="aggregation mean is the package's own"):
         register_aggregation(replace(rule, name="mean"))
-
-
-def test_shared_layers_under_a_median_stay_as_all_first_said_when_a_cluster_is_split() -> None:
-    """Clusters of 3 and 2 said 4 together; one of the two is split off, and the shared mean is 4 still."""
-    first = ClusterSum({"w": torch.tensor([[12.0], [8.0], [0.0]])}, torch.tensor([3.0, 2.0, 0.0]))
-    again = ClusterSum({"w": torch.tensor([[0.0], [9.0], [99.0]])}, torch.tensor([0.0, 1.0, 1.0]))
-    fixed, free = (replaced(first, again, 1, names) for names in (frozenset({"w"}), frozenset[str]()))
-    assert fixed.total["w"].tolist() == [[12.0], [4.0], [4.0]]
-    assert free.total["w"].tolist() == [[12.0], [9.0], [99.0]]
-    assert fixed.weight.tolist() == [3.0, 1.0, 1.0]

@@ -42,7 +42,7 @@ def gradient_averaging(
 
     A shared coordinate takes the gradients of all participants. apart: each cluster is a federation of its
     own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants. pace: the
-    share of the step that is taken (paced in methods/watch.py); shared coordinates take all of it.
+    share of the step that is taken (_paced in methods/ifca.py); shared coordinates take all of it.
     """
     m = replies.weight.sum()
 

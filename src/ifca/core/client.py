@@ -60,6 +60,17 @@ def score(task: Task, theta: Params, data: Data) -> tuple[Tensor, Tensor]:
     return loss, (task.correct(output, data.y) * data.weight).sum()
 
 
+def savings(task: Task, theta: Params, data: Data, own: int, others: list[int]) -> tuple[int, Tensor, Tensor]:
+    """Samples, and over them the sums of f(other; z) - f(own; z) and of its square, for each other: [q].
+
+    Paired: the two losses are of one sample, so what is hard for both models does not count as noise.
+    """
+    mine = task.loss(task.output(select(theta, own), data.x), data.y).double()
+    more = [task.loss(task.output(select(theta, j), data.x), data.y).double() - mine for j in others]
+    table = torch.stack(more, 1) if more else mine.new_zeros(len(mine), 0)
+    return len(mine), table.sum(0), table.square().sum(0)
+
+
 def _mean(loss: Tensor, weight: Tensor) -> Tensor:
     if loss.shape != weight.shape:
         raise InvalidInput(

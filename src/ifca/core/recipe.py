@@ -18,11 +18,11 @@ class Recipe:
     """How to train: the inputs of the paper's algorithms and their practical variants."""
 
     algorithm: str = "ifca"
-    """The method: ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper);
-    global (one model for all); local (a model per client); oneshot (Algorithm 1); or a Method of your own,
-    package.module:NAME."""
+    """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
+    paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); or a Method of
+    your own, package.module:NAME."""
     k: int = 2
-    """Number of clusters (of ifca at most; global has 1 model, local one per client)."""
+    """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
     """T, number of parallel iterations."""
     option: Option = "model"
@@ -67,6 +67,8 @@ class Recipe:
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
     erm_step_size: float | None = None
     """Step of that local training; none: step_size."""
+    alpha: float = 0.01
+    """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
     evaluate_every: int = 1
     """Test the models after every so many rounds (and after the last); 0: after the last only."""
     seed: int = 0
@@ -92,6 +94,8 @@ class Recipe:
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        if not 0 < self.alpha < 1:
+            raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
         if self.local_epochs is not None and self.batch_size is None:

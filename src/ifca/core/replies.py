@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from ifca.core.sketch import Sketch
-from ifca.core.types import ClusterSum
+from ifca.core.types import ClusterSum, Params
 
 
 class Part(NamedTuple):
@@ -43,6 +43,7 @@ class Needs:
     losses: bool = False  # its loss under every model that it judged
     sketch: Sketch | None = None  # its update in a few numbers
     updates: bool = False  # its update itself
+    aside: bool = False  # it trains without the samples that it sets aside to compare models by
 
 
 class Replies(NamedTuple):
@@ -56,6 +57,28 @@ class Replies(NamedTuple):
     updates: Updates | None = None  # where asked for
     answered: Tensor | None = None  # which participants replied; p counts only these. None: all of them
     carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
+
+
+class Savings(NamedTuple):
+    """What p clients lose more under each of q other models than under their own, on samples set aside.
+
+    Sums over a client's samples, so that those of several clients add up.
+    """
+
+    samples: Tensor  # [p] how many
+    total: Tensor  # [p, q] sum of f(other; z) - f(own; z)
+    square: Tensor  # [p, q] sum of its squares
+    answered: Tensor | None = None  # [p] who replied; the others' sums are zero. None: all
+    carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
+
+
+class Solutions(NamedTuple):
+    """The clients' solutions of the probe (core/probe.py)."""
+
+    theta: Params  # {"w": [m, d + 1, c]}
+    answered: Tensor  # [m] who sent one
+    bytes_down: Tensor  # [m]
+    bytes_up: Tensor  # [m]
 
 
 class Scores(NamedTuple):

@@ -35,6 +35,16 @@ def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
     return torch.from_numpy(np.sort(np.argsort(draw, kind="stable")[:size]).astype(np.int64))
 
 
+ASIDE = 5  # one sample in so many is set aside
+
+
+def set_aside(seed: int, keys: UInts, sizes: Ints) -> list[Ints]:
+    """The rows of each client's samples that wait while models are compared; of one sample none."""
+    order = shuffled(seed, "set-aside", sizes, keys)
+    count = np.where(sizes > 1, np.maximum(1, sizes // ASIDE), 0)
+    return [np.sort(rows[:size]) for rows, size in zip(order, count, strict=True)]
+
+
 def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
     """The plans of some clients, stacked: [c, n'] and [c, steps, batch]. keys, sizes: [c]."""
     plan = _rows(recipe, t, keys, sizes)

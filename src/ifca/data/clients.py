@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ifca.core.random import key_of
+from ifca.core.sampling import set_aside
 from ifca.core.types import Data
 from ifca.data.problems import Source
 
@@ -97,6 +98,20 @@ class Clients:
     def nbytes(self) -> int:
         """Bytes of all data."""
         return self.x.numel() * self.x.element_size() + self.y.numel() * self.y.element_size()
+
+    def parted(self, seed: int) -> tuple[Clients, Clients]:
+        """The same clients with the samples that they train on, and with those that they set aside."""
+        aside = set_aside(seed, self.keys, self.sizes)
+        every = [np.arange(size) for size in self.sizes]
+        kept = [np.delete(rows, some) for rows, some in zip(every, aside, strict=True)]
+        return self._with_rows(kept), self._with_rows(aside)
+
+    def _with_rows(self, rows: list[NDArray[np.int64]]) -> Clients:
+        """rows: of each client's samples, those that it keeps."""
+        offsets = np.concatenate([[0], np.cumsum([len(some) for some in rows])]).astype(np.int64)
+        chosen = np.concatenate([start + some for start, some in zip(self.offsets, rows, strict=False)])
+        index = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
+        return Clients(self.x[index], self.y[index], offsets, self.ids, self.true_cluster)
 
     def subset(self, who: Sequence[int]) -> Clients:
         """Some of the clients, in the given order."""

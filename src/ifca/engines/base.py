@@ -6,7 +6,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ifca.core.replies import Needs, Replies, Scores
+from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
 from ifca.core.types import Params
 from ifca.data import Clients
 
@@ -14,7 +14,7 @@ SUMS = Needs()
 """Nothing beside the sums."""
 
 
-class Engine(Protocol):
+class TurnEngine(Protocol):
     """Maps the client function over the training clients it was made with."""
 
     name: str
@@ -29,4 +29,20 @@ class Engine(Protocol):
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Judge all k models on all clients, or on each client only the model own[i]."""
+        ...
+
+
+class Engine(TurnEngine, Protocol):
+    """One whose clients can also set samples aside (engines/aside.py)."""
+
+    def solve(self) -> Solutions:
+        """Every client's solution of the probe (core/probe.py), without the samples that it sets aside."""
+        ...
+
+    def compare(
+        self, theta: Params, who: Tensor, own: Tensor, others: Tensor, *, probes: bool = False
+    ) -> Savings:
+        """What clients who [p] lose more under the models others [p, q] than under own [p], on samples that
+        they set aside. theta: any models [a, ...], or probes; own, others: numbers among them.
+        """
         ...

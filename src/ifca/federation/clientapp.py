@@ -9,7 +9,8 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from ifca.core.client import score
+from ifca.core.client import savings, score
+from ifca.core.probe import probe_task, solve
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
@@ -75,10 +76,13 @@ def description(mine: Federation, place: int) -> RecordDict:
 
 
 def take_turn(job: Job, content: RecordDict) -> RecordDict:
-    """Lines 5 to 12 of Algorithm 2 for this client."""
+    """Lines 5 to 12 of Algorithm 2 for this client; before the first round its solution of the probe."""
     turn = content.config_records[TURN]
+    if turn["part"] == "probe":
+        data = _part(job, "kept").one(0, job.device, torch.float64)
+        return RecordDict({UPDATE: to_record({"w": solve(data, job.federation.classes).float()})})
     t, own = cast(int, turn["round"]), turn["own"]
-    theta, clients = _models(job, content), job.federation.train
+    theta, clients = _models(job, content), _part(job, cast(str, turn["part"]))
     data = clients.one(0, job.device, job.dtype)
     known = torch.zeros((), dtype=torch.long, device=job.device) if own else None
     plan = _plan(job, t, clients)
@@ -93,12 +97,26 @@ def take_turn(job: Job, content: RecordDict) -> RecordDict:
 
 def score_models(job: Job, content: RecordDict) -> RecordDict:
     """Loss and right predictions of every model that was sent, on this client's training or test data."""
-    part = job.federation.test if content.config_records[TURN]["part"] == "test" else job.federation.train
-    assert part is not None
-    theta, data = _models(job, content), part.one(0, job.device, job.dtype)
+    part = cast(str, content.config_records[TURN]["part"])
+    theta, data = _models(job, content), _part(job, part).one(0, job.device, job.dtype)
+    if part in ("aside", "probe"):
+        task = probe_task(job.federation.classes) if part == "probe" else job.task
+        with torch.no_grad():
+            count, total, square = savings(task, theta, data, 0, list(range(1, model_count(theta))))
+        found = MetricRecord({"count": count, "total": total.tolist(), "square": square.tolist()})
+        return RecordDict({REPLY: found})
     table = [torch.stack(score(job.task, select(theta, j), data)) for j in range(model_count(theta))]
     loss, correct = torch.stack(table).double().cpu().T.tolist()
     return RecordDict({REPLY: MetricRecord({"loss": loss, "correct": correct})})
+
+
+def _part(job: Job, part: str) -> Clients:
+    """The client with its training data, what it keeps of them, what it sets aside, or its test data."""
+    if part in ("kept", "aside", "probe"):
+        return job.federation.train.parted(job.recipe.seed)[part != "kept"]
+    found = job.federation.test if part == "test" else job.federation.train
+    assert found is not None
+    return found
 
 
 def _half(value: torch.Tensor, sent: torch.Tensor, model: bool) -> torch.Tensor:

@@ -1,201 +1,297 @@
-"""IFCA that does not collapse: Algorithm 2 between the server's decisions (collapse.py) on its clusters.
+"""IFCA with a founding and a referee: Algorithm 2 that does not depend on a lucky start.
 
-All clients begin on one model. Between two rounds the server looks for clusters to split, keep and give up.
-Where a cluster is split its participants are asked once more in the same round, each group on its copy.
+1. Founding (founding.py): before round 0 the clients are put into k groups, and each group trains a copy of
+   one start for some rounds.
+2. The referee (referee.py): groups that one model serves as well become one, until every two need both.
+3. The groups are held until the clients would choose as they were grouped, or waiting brings that no nearer.
+4. From then on this is Algorithm 2, as in ifca_plain.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.errors import TooFewClients
+from ifca.core.errors import InvalidInput
 from ifca.core.identity import known_identity
 from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
-from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterState, ClusterSum, Params, model_count, without
-from ifca.methods.aggregation import rule_of
+from ifca.core.replies import Needs, Savings
+from ifca.core.types import ClusterState, Params, model_count, places_of, without
 from ifca.methods.averaging import average, initial_state
-from ifca.methods.collapse import Decision, Split, inspect
+from ifca.methods.founding import founded
 from ifca.methods.ifca_plain import choose
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
-from ifca.methods.splitting import begun, replaced, settled
-from ifca.methods.watch import begin, check_is_due, paced, remember, watch_of, without_judges
+from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, to_merge, verdicts
+
+APART = 4  # rounds that groups train apart before the referee is told of them
+JUDGED, HELD, FREE = range(3)  # the stages
+FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the server remembers beside models and identities."""
+
+    given: Tensor  # [m] the place of the model that each client is given; -1: it chooses
+    turns: Tensor  # [k] clients' turns that made a model
+    evidence: Tensor  # [3, k, k] what the referee was told of every two models
+    stage: int
+    since: int  # the round from which on the referee is told
+    moved: float  # share of clients that chose another model when they last could; NaN: they could not yet
+    pace: float  # option I: the share of its step that a round takes while there are fewer models than k
+    loss: float  # the participants' mean loss in the last round
+
+    def as_memory(self) -> Params:
+        """As a state carries it, and a checkpoint writes it: tensors by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _tensor(value) for name, value in found.items()}
+
+
+def _tensor(value: Tensor | float) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.long)
+
+
+def memory_of(state: ClusterState) -> Memory:
+    """The memory of a state that has one."""
+    single = {field.name for field in fields(Memory) if field.type in ("int", "float")}
+    kept: dict[str, Any] = dict(state.memory)
+    if kept.keys() != {field.name for field in fields(Memory)}:
+        raise InvalidInput(
+            "this run was begun by an older version, which found clusters in another way: run it anew"
+        )
+    return Memory(**{name: value.item() if name in single else value for name, value in kept.items()})
+
+
+def places(recipe: Recipe, m: int) -> int:
+    """Places for models: k is the most, and so is the number of clients."""
+    return min(m, recipe.k)
 
 
 def start(problem: Problem, restart: int) -> ClusterState:
-    """One model at the first of k places, or those of a warm start; nobody's identity is known."""
-    nobody = torch.full((problem.m,), -1)
-    if problem.given is None:
-        drawn = problem.draw(restart, 0)
-        theta, models = without(drawn, torch.arange(1, problem.models)), 1
-    else:
-        theta, models = _at_first_places(problem.given, problem.models), model_count(problem.given)
-    live = torch.arange(problem.models) < models
-    memory = begin(problem.m, problem.models).as_memory() if problem.models > 1 else {}
-    return replace(initial_state(theta, nobody, live), memory=memory)
-
-
-def _at_first_places(given: Params, k: int) -> Params:
-    zeros = {name: value.new_zeros(k, *value.shape[1:]) for name, value in given.items()}
-    return {name: torch.cat([value, zeros[name][len(value) :]]) for name, value in given.items()}
-
-
-def takes_part(_recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
-    """While a split is tried, some clients of its groups wait, to be honest judges after it."""
-    return without_judges(watch_of(state), state.round, who) if state.memory else who
+    """A copy of one start for every group; or the models of a warm start, among which clients choose."""
+    nobody, k = torch.full((problem.m,), -1), problem.models
+    if problem.given is not None:
+        count = model_count(problem.given)
+        zeros = {name: value.new_zeros(k, *value.shape[1:]) for name, value in problem.given.items()}
+        theta = {name: torch.cat([v, zeros[name][count:]]) for name, v in problem.given.items()}
+        return initial_state(theta, nobody, torch.arange(k) < count)
+    drawn = problem.draw(restart, 0)
+    if k == 1:
+        return initial_state(drawn, nobody)
+    solutions = problem.solve()
+    group, said = founded(solutions, problem.compare, k, problem.keys, problem.recipe.alpha)
+    live = torch.arange(k) <= int(group.max())
+    theta = {name: value[:1].expand_as(value).clone() for name, value in drawn.items()}
+    memory = Memory(
+        given=group,
+        turns=torch.zeros(k, dtype=torch.float64),
+        evidence=torch.zeros(3, k, k, dtype=torch.float64),
+        stage=JUDGED,
+        since=APART,
+        moved=math.nan,
+        pace=0.0,
+        loss=math.inf,
+    )
+    state = initial_state(without(theta, places_of(~live)), group, live)
+    state = replace(state, bytes_down=solutions.bytes_down, bytes_up=solutions.bytes_up)
+    if said is not None:
+        state = _counted(
+            state, Wire.of(solutions.theta, torch.ones(2), frozenset()), solutions.answered, said
+        )
+    return _settled(state, memory, [])[0]
 
 
 def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
-    """All models, or its own where identities are stable; while a split is tried, its groups get theirs."""
-    known = known_identity(recipe, state, who)
-    if state.memory and state.round < (watch := watch_of(state)).until:
-        known = torch.where(watch.given[who] >= 0, watch.given[who], known)
-    return known
+    """The model that a client is given; all models once clients are free, and when they are tried for it."""
+    if not state.memory:
+        return known_identity(recipe, state, who)
+    memory = memory_of(state)
+    if memory.stage == FREE:
+        return known_identity(recipe, state, who)
+    if memory.stage == HELD and is_trial(state.round):
+        return torch.full_like(who, -1)
+    return memory.given[who]
 
 
-def needs(recipe: Recipe, state: ClusterState) -> Needs:
-    """Losses; and what updates are looked at by, in rounds after which clusters are looked for."""
+def is_trial(t: int) -> bool:
+    """Rounds 1, 2, 4, 8, ...: clients that are held choose, to see whether they can be let go."""
+    return t > 0 and t & (t - 1) == 0
+
+
+def needs(_recipe: Recipe, state: ClusterState) -> Needs:
+    """Samples set aside until the referee has decided; losses in a trial."""
     if not state.memory:
         return Needs()
-    drawn = recipe.participation < 1 or check_is_due(state.round)
-    return Needs(losses=True, sketch=make_sketch(state.theta, recipe.seed) if drawn else None)
+    stage = memory_of(state).stage
+    return Needs(losses=stage == HELD and is_trial(state.round), aside=stage == JUDGED)
 
 
 def server(
     problem: Problem, state: ClusterState, now: Round, ask: Ask
 ) -> tuple[ClusterState, list[Event] | None]:
-    """The averages, and what was found and mended."""
-    if not state.memory:  # k = 1
+    """The averages; then what the founding, the referee or a trial says."""
+    if not state.memory:
         return average(problem, state, now), None
-    replies = now.replies
-    seen = remember(state, now.who, now.known < 0, replies.identity, replies.losses, replies.sketch)
-    loss = float(replies.loss.double().mean())
-    if not check_is_due(state.round):
-        watch = paced(watch_of(seen), state.live, loss)
-        return replace(average(problem, state, now, pace=watch.pace), memory=watch.as_memory()), []
-    order = torch.from_numpy(np.argsort(problem.keys, kind="stable"))
-    decision = inspect(problem.recipe, seen, now.who, order)
-    repeated = _Repeated(problem, seen, now)
-    for split in decision.splits:
-        repeated.try_split(split, ask)
-    return _decided(problem, state, repeated, decision, loss)
+    memory = _paced(problem.recipe, memory_of(state), state.live, now)
+    after = average(problem, state, now, pace=memory.pace)
+    given, here = memory.given.clone(), memory.given[now.who]
+    given[now.who] = torch.where(here < 0, now.replies.identity, here)
+    memory = replace(memory, given=given, turns=memory.turns + now.replies.total.weight.cpu())
+    step = {JUDGED: _refereed, HELD: _tried, FREE: _free}[memory.stage]
+    return step(problem, after, memory, now, ask)
 
 
-class _Repeated:
-    """A round in which the members of split clusters were asked once more."""
-
-    def __init__(self, problem: Problem, seen: ClusterState, now: Round) -> None:
-        self.recipe, self.state, self.now, self.events = problem.recipe, seen, now, list[Event]()
-        self.fixed = frozenset() if rule_of(problem.recipe).additive else problem.shared
-        self.wire = Wire.of(seen.theta, seen.live, problem.shared)
-        self.down, self.up = torch.zeros_like(seen.bytes_down), torch.zeros_like(seen.bytes_up)
-
-    def try_split(self, split: Split, ask: Ask) -> None:
-        """Begin a split and let its participants repeat their turn, each group on its copy."""
-        who, _, replies = self.now
-        members = (replies.identity == split.cluster) & ~split.waits[who]
-        group = split.group[who].clamp(min=0)
-        if len(set(group[members].tolist())) <= len(split.places):
-            return  # a group without a participant in this round cannot train its copy
-        loss = replies.loss.new_full((len(self.state.identity),), torch.nan)
-        loss[who[members]] = replies.loss[members]
-        after = begun(self.recipe, self.state, split, loss)
-        place = torch.tensor([split.cluster, *split.places])[group[members]]
-        try:
-            again = ask(after, who[members], place)
-        except TooFewClients:  # the first replies were enough: without a split
-            return
-        self.now = self.now._replace(replies=_with_bytes(replies, again))
-        if again.answered is not None:
-            members[members.clone()], place = again.answered, place[again.answered]
-        if len(set(place.tolist())) <= len(split.places):
-            return  # a group of which nobody answered again
-        self.state = after
-        total = replaced(replies.total, again.total, split.cluster, self.fixed)
-        self.now = self.now._replace(replies=_merged(self.now.replies, total, members, place))
-        if replies.carried is None:  # where bytes are measured, these are among them
-            once = torch.ones(int(members.sum()), dtype=torch.bool)
-            self.down[who[members]] += self.wire.down(once)
-            self.up[who[members]] += self.wire.up(once)
-        self.events.append(_described(split, int(members.sum())))
+Step = tuple[ClusterState, list[Event]]
 
 
-def _merged(replies: Replies, total: ClusterSum, members: Tensor, place: Tensor) -> Replies:
-    """The second replies of a cluster's members in place of their first."""
-    identity = replies.identity.clone()
-    identity[members] = place
-    return replies._replace(identity=identity, total=total)
+def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round, ask: Ask) -> Step:
+    """Every two groups are compared. Once everybody could be heard, those that one model serves are one."""
+    if state.round <= memory.since:
+        return _with(state, memory), []
+    live, group = places_of(state.live).tolist(), memory.given[now.who]
+    both = averages(state.theta, memory.turns, pairs_of(live))
+    models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
+    found = ask(models, now.who, *compared(live, group))
+    state = _counted(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
+    memory = replace(memory, evidence=added(memory.evidence, live, group, found))
+    if state.round - memory.since < math.ceil(1 / problem.recipe.participation):
+        return _with(state, memory), []
+    said = verdicts(memory.evidence, live)
+    merged = to_merge(said, problem.recipe.alpha)
+    for one in merged:
+        state, memory = _merged(state, memory, one)
+    memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
+    events: list[Event] = [_described("merged", one, problem.recipe.alpha) for one in merged]
+    if not merged:
+        memory = replace(memory, stage=HELD)
+        events = [_described("kept", min(said, key=lambda one: one.t), problem.recipe.alpha)]
+    return _settled(state, memory, events)
 
 
-def _with_bytes(replies: Replies, again: Replies) -> Replies:
-    """The first replies, with the measured bytes of both."""
-    if replies.carried is None or again.carried is None:
-        return replies
-    both = zip(replies.carried, again.carried, strict=True)
-    down, up = (first + second for first, second in both)
-    return replies._replace(carried=(down, up))
+def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
+    """One model for two groups, at the place of the first."""
+    a, b = one.pair
+    mean = averages(state.theta, memory.turns, [one.pair])
+    theta = {name: value.clone() for name, value in state.theta.items()}
+    for name, value in theta.items():
+        value[a] = mean[name][0]
+    gone = torch.tensor([b])
+    turns = memory.turns.clone()
+    turns[a], turns[b] = turns[a] + turns[b], 0
+    memory = replace(memory, given=torch.where(memory.given == b, a, memory.given), turns=turns)
+    identity = torch.where(state.identity == b, a, state.identity)
+    live = state.live.index_fill(0, gone, False)
+    return replace(state, theta=without(theta, gone), live=live, identity=identity), memory
 
 
-def _decided(
-    problem: Problem, state: ClusterState, repeated: _Repeated, decision: Decision, loss: float
-) -> tuple[ClusterState, list[Event]]:
-    """The averages over the round as it was repeated, and the state after the decision."""
-    seen, now = repeated.state, repeated.now
-    watch = paced(watch_of(seen), seen.live, loss)
-    before = replace(state, theta=seen.theta, live=seen.live)
-    after = average(problem, before, now, wire=repeated.wire, pace=watch.pace)
-    identity = seen.identity.clone()
-    identity[now.who] = now.replies.identity
-    changed = bool(decision.drop) or bool(repeated.events)
-    # After a split nobody has judged the new models yet, not even this round's participants.
-    since = state.round + 1 if repeated.events else state.round
-    after = replace(
-        after,
-        identity=identity,
-        memory=watch.as_memory(),
-        unchanged=0 if changed else after.unchanged,
-        changed=since if changed else after.changed,
-        bytes_down=after.bytes_down + repeated.down,
-        bytes_up=after.bytes_up + repeated.up,
-    )
-    return settled(after, decision), [*decision.events, *repeated.events]
+def _tried(_problem: Problem, state: ClusterState, memory: Memory, now: Round, _ask: Ask) -> Step:
+    """In a trial clients chose. They are let go where that changes nothing, or no less than in the trial
+    before while every model serves those best to whom it was given.
+    """
+    if now.replies.losses is None:  # no trial
+        return _with(state, memory), []
+    given, losses = memory.given[now.who], now.replies.losses
+    moved = float((now.replies.identity != given).double().mean())
+    if moved == 0 or (_serve_their_own_best(state, given, losses) and moved >= memory.moved):
+        return _settled(state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}])
+    identity = torch.where(memory.given >= 0, memory.given, state.identity)
+    return _with(replace(state, identity=identity), replace(memory, moved=moved)), []
 
 
-def _described(split: Split, asked: int) -> Event:
+def _serve_their_own_best(state: ClusterState, given: Tensor, losses: Tensor) -> bool:
+    """Whether each model has, of those to whom it was given [p], the lowest mean loss. losses: [p, k]."""
+    heard = [j for j in places_of(state.live).tolist() if bool((given == j).any())]
+    return all(int(choose(state, losses[given == j].mean(0))) == j for j in heard)
+
+
+def _free(_problem: Problem, state: ClusterState, memory: Memory, _now: Round, _ask: Ask) -> Step:
+    """Algorithm 2."""
+    return _with(state, memory), []
+
+
+def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
+    """One model needs no referee; whoever is free chooses anew."""
+    if int(state.live.sum()) == 1:
+        memory = replace(memory, stage=FREE)
+    if memory.stage == FREE:
+        state = replace(state, unchanged=0, changed=state.round)
+    return _with(state, memory), events
+
+
+def _with(state: ClusterState, memory: Memory) -> ClusterState:
+    return replace(state, memory=memory.as_memory())
+
+
+def _counted(state: ClusterState, wire: Wire, who: Tensor, found: Savings) -> ClusterState:
+    """The bytes of a comparison: the models down; up the samples, and two sums for each but the own one."""
+    down, up = state.bytes_down.clone(), state.bytes_up.clone()
+    if found.carried is not None:
+        return replace(state, bytes_down=down + found.carried[0], bytes_up=up + found.carried[1])
+    down[who] += wire.shared + wire.k * wire.clustered
+    up[who] += 4 + 16 * (wire.k - 1)
+    return replace(state, bytes_down=down, bytes_up=up)
+
+
+def _paced(recipe: Recipe, memory: Memory, live: Tensor, now: Round) -> Memory:
+    """The share of its step that option I takes now.
+
+    In k equal clusters each model moves by gamma/k of its members' mean gradient. Fewer models begin at that
+    pace, because a step that is right for k may be too long for one, and go faster while the loss falls.
+    """
+    least, loss = min(1.0, float(live.sum()) / recipe.k), float(now.replies.loss.double().mean())
+    pace = memory.pace * FASTER if loss < memory.loss else memory.pace / 2
+    return replace(memory, pace=min(1.0, max(least, pace)), loss=loss)
+
+
+def _described(kind: str, one: Verdict, alpha: float) -> Event:
+    cluster, other = one.pair
+    finite = math.isfinite(one.t)
     return {
-        "event": "split",
-        "cluster": split.cluster,
-        "into": [split.cluster, *split.places],
-        "clients": torch.bincount(split.group[split.group >= 0]).tolist(),
-        "separation": split.separation,
-        "clear": split.clear,
-        "asked_again": asked,
+        "event": kind,
+        "cluster": cluster,
+        "other": other,
+        "samples": one.samples,
+        "loses": one.loses,
+        "t": one.t if finite else None,
+        "p": one.p,
+        "alpha": alpha,
     }
 
 
+def serves(state: ClusterState, losses: Tensor) -> Tensor:
+    """The model that a client is given while clients are held; else the one with its lowest training loss."""
+    chosen = choose(state, losses)
+    if not state.memory or memory_of(state).stage == FREE:
+        return chosen
+    return torch.where(state.identity >= 0, state.identity, chosen)
+
+
 def joined(recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None:
-    """Nothing is remembered of clients that join."""
-    memory = watch_of(state).widened(new).as_memory() if state.memory else {}
+    """Clients that join choose; nothing is known of them."""
     after = grow(recipe, state, new)
-    return None if after is None else replace(after, memory=memory)
+    if after is None or not state.memory:
+        return after
+    memory, none = memory_of(state), torch.full((new,), -1)
+    return _with(after, replace(memory, given=torch.cat([memory.given, none])))
 
 
 IFCA = Method(
     name="ifca",
     title="IFCA",
-    about="IFCA: one model per cluster, clusters found and mended while training",
+    about="IFCA: one model per cluster, clusters found before training and confirmed by a referee",
     start=start,
-    takes_part=takes_part,
+    models=places,
     sends=sends,
     needs=needs,
     server=server,
-    serves=choose,
+    serves=serves,
     joined=joined,
     chooses=True,
     at_most_k=True,

@@ -16,11 +16,16 @@ from torch import Tensor
 from ifca.core.client import client_round
 from ifca.core.random import UInts
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
+from ifca.core.replies import Needs, Replies, Savings, Solutions
 from ifca.core.types import ClientReply, ClusterState, Params
 
 Event = dict[str, Any]
 """Something that the server decided in a round: a line of the report."""
+
+
+Ask = Callable[[Params, Tensor, Tensor, Tensor], Savings]
+"""models [a, ...], clients [p], the number of each one's own model [p], those of others [p, q] -> what it
+would lose more under them, on samples that it set aside (Needs.aside)."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,10 @@ class Problem:
     """models, clients [p] -> their losses [p, k]; None: clients elsewhere are asked in rounds only."""
     local_solutions: Callable[[int], tuple[Params, Tensor, Tensor]]
     """restart -> a simple model of each client alone (line 1 of Algorithm 1) [m, ...]; bytes down, up [m]."""
+    solve: Callable[[], Solutions]
+    """-> each client's solution of the probe, without the samples that it sets aside."""
+    compare: Ask
+    """As a method's server may ask, but of probes."""
     cluster: Callable[[Params], Tensor]
     """models [m, ...] -> clusters [m], by the clusterer of the job (line 2 of Algorithm 1)."""
 
@@ -55,8 +64,6 @@ class Round(NamedTuple):
     replies: Replies
 
 
-Ask = Callable[[ClusterState, Tensor, Tensor], Replies]
-"""state, clients [p], the one model that each is sent [p] -> their replies, in the same round once more."""
 Client = Callable[..., ClientReply]
 """What one client does: as client_round of core/client.py, with its arguments."""
 
@@ -104,7 +111,7 @@ class Method:
     start: Callable[[Problem, int], ClusterState]
     """problem, number of the restart -> the state before round 0."""
     server: Callable[[Problem, ClusterState, Round, Ask], tuple[ClusterState, list[Event] | None]]
-    """problem, state, the round, a way to ask again -> the next state; events (None: it never has any)."""
+    """problem, state, the round, a way to compare models -> the next state; events (None: never any)."""
     models: Callable[[Recipe, int], int] = lambda recipe, _m: recipe.k
     """recipe, m -> places for models."""
     takes_part: Callable[[Recipe, ClusterState, Tensor], Tensor] = sampled

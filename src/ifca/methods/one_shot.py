@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
-from ifca.core.random import UInts
 from ifca.core.types import ClusterState
 from ifca.methods.averaging import average, initial_state
+from ifca.methods.founding import numbered
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 
 
@@ -32,13 +31,6 @@ def checked(labels: Tensor, m: int, k: int) -> Tensor:
     if labels.shape != (m,) or int(labels.min()) < 0 or int(labels.max()) >= k:
         raise InvalidInput(f"the clusterer must give each of {m} clients a cluster from 0 to {k - 1}")
     return labels
-
-
-def numbered(labels: Tensor, keys: UInts) -> Tensor:
-    """Clusters numbered by their members' ids, so that the order of the clients does not matter."""
-    first = {int(j): min(keys[labels.numpy() == int(j)]) for j in set(labels.tolist())}
-    order = sorted(first, key=lambda j: int(first[j]))
-    return torch.tensor([order.index(j) for j in labels.tolist()])
 
 
 def server(

@@ -15,8 +15,9 @@ from ifca.core.initial import Draw, bernoulli
 from ifca.core.random import bits
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task
-from ifca.data import Federation
-from ifca.engines.base import Engine
+from ifca.data import Clients, Federation
+from ifca.engines.aside import WithAside
+from ifca.engines.base import Engine, TurnEngine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.memory_budget import default_budget
@@ -70,7 +71,7 @@ class Job:
             raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
         rule_of(self.recipe)  # refuses one that is not known
-        if self.method.clustered and self.recipe.k > m:
+        if self.method.clustered and not self.method.at_most_k and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
 
     @property
@@ -131,20 +132,19 @@ class Job:
             if self.remote is None:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
             return self.remote(self)
+        seed, plain = self.recipe.seed, self.engine == "loop"
+        return WithAside(self._engine_of, self.task, self.federation, seed, self.device, plain=plain)
+
+    def _engine_of(self, clients: Clients) -> TurnEngine:
         budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
-            return LoopEngine(self.task, self.recipe, self.federation.train, budget=budget)
+            return LoopEngine(self.task, self.recipe, clients, budget=budget)
         if self.fast_path and applies(self.task, self.recipe):
-            return FastEngine(self.task, self.recipe, self.federation.train, budget=budget)
+            return FastEngine(self.task, self.recipe, clients, budget=budget)
         if self.device.type == "cpu" and self.convolves:
-            return LoopEngine(self.task, self.recipe, self.federation.train, budget=budget)  # never slower
+            return LoopEngine(self.task, self.recipe, clients, budget=budget)  # never slower
         return VectorisedEngine(
-            self.task,
-            self.recipe,
-            self.federation.train,
-            budget=budget,
-            compiled=self.compiled,
-            by_hand=self.fast_path,
+            self.task, self.recipe, clients, budget=budget, compiled=self.compiled, by_hand=self.fast_path
         )
 
     @cached_property

@@ -87,10 +87,7 @@ def one_round(
         who, known = who[replies.answered], known[replies.answered]
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
-    def ask(asked: ClusterState, some: Tensor, models: Tensor) -> Replies:
-        return train_live(engine, asked, some, models)
-
-    after, events = job.method.server(problem, state, Round(who, known, replies), ask)
+    after, events = job.method.server(problem, state, Round(who, known, replies), engine.compare)
     record = describe(job, state, after, who, known, replies)
     return after, record if events is None else {**record, "events": events}
 

@@ -20,8 +20,10 @@ def problem_of(job: Job, engine: Engine | None = None) -> Problem:
     clients = job.federation.train
 
     def judge(theta: Params, who: Tensor) -> Tensor:
-        assert engine is not None
-        return engine.score(theta, clients.subset(who.tolist())).loss
+        return asked().score(theta, clients.subset(who.tolist())).loss
+
+    def asked() -> Engine:
+        return engine or job.make_engine()
 
     return Problem(
         recipe=job.recipe,
@@ -32,6 +34,8 @@ def problem_of(job: Job, engine: Engine | None = None) -> Problem:
         given=given_models(job),
         judge=None if engine is None or engine.name == "flower" else judge,
         local_solutions=lambda restart: local_solutions(job, restart),
+        solve=lambda: asked().solve(),
+        compare=lambda *models: asked().compare(*models, probes=True),
         cluster=lambda solutions: clusters_of(job, solutions),
     )
 

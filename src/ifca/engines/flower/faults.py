@@ -135,3 +135,24 @@ def scores_of(reply: Message, models: int, samples: int | None) -> tuple[list[fl
     if samples is not None and not all(0 <= x <= samples for x in correct):
         raise Unusable("malformed", f"right predictions {correct} of {samples} samples")
     return [float(x) for x in loss], [float(x) for x in correct]
+
+
+def savings_of(reply: Message, q: int, samples: int) -> tuple[int, list[float], list[float]]:
+    """Samples, and for each of q other models the sum of what is lost more and of its squares.
+
+    samples: the most that the client can have set aside.
+    """
+    try:
+        found = reply.content.metric_records[REPLY]
+        count, total, square = found["count"], found["total"], found["square"]
+    except KeyError as reason:
+        raise Unusable("malformed", str(reason)) from reason
+    if not isinstance(count, int) or not 0 <= count <= samples:
+        raise Unusable("malformed", f"compared on {count} of {samples} samples")
+    if not (isinstance(total, list) and isinstance(square, list) and len(total) == len(square) == q):
+        raise Unusable("malformed", f"expected {q} comparisons")
+    if not torch.isfinite(torch.tensor([*total, *square], dtype=torch.float64)).all():
+        raise Unusable("not-finite", "a comparison is not a number")
+    if any(b * count < a * a * (1 - 1e-9) - 1e-300 for a, b in zip(total, square, strict=True)):
+        raise Unusable("malformed", "sums of squares that no differences have")
+    return count, [float(x) for x in total], [float(x) for x in square]

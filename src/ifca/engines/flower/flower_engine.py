@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ifca.core.errors import TooFewClients
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies, Scores
+from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
 from ifca.core.types import ClientReply, Params, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.base import SUMS
@@ -21,6 +21,7 @@ from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import Unusable, content_of, scores_of, update_of
 from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
 from ifca.engines.flower.session import Session
+from ifca.engines.flower.set_aside import compare, solve
 from ifca.engines.memory_budget import DEFAULT_BUDGET
 
 Read = TypeVar("Read")
@@ -46,18 +47,18 @@ class FlowerEngine:
         """alone: clients train the local solutions of one-shot clustering; open_to_new: others may join."""
         self.session, self.recipe, self.federation, self.shared = session, recipe, federation, shared
         self.alone, self.open_to_new = alone, open_to_new
-        self._t = 0  # the round that was trained last
+        self.t = 0  # the round that was trained last
         self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """Round t; with too few usable replies it is repeated, and at last given up."""
-        terms, self._t = self.session.terms, t
+        terms, self.t = self.session.terms, t
         need = min(terms.min_clients, len(who))
         m = len(self.federation.train)
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
             self.session.update_roster(t, self.open_to_new)
-            turns = self._turns(theta, who, known, t, carried)
+            turns = self._turns(theta, who, known, t, carried, needs.aside)
             if len(turns) >= need:
                 return self._collected(theta, who, known, turns, needs)._replace(carried=carried)
             detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
@@ -78,7 +79,7 @@ class FlowerEngine:
         wanted = torch.full((len(clients),), -1) if own is None else own
         table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
         answered = torch.zeros(len(clients), dtype=torch.bool)
-        self.session.update_roster(self._t, False)
+        self.session.update_roster(self.t, False)
         missing = list(range(len(clients)))
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
@@ -86,10 +87,10 @@ class FlowerEngine:
             answers = self.session.exchange.send_and_receive("evaluate", messages)
             for i in missing:
                 most = None if self.federation.classes is None else int(clients.sizes[i])
-                found = self._usable(
+                found = self.usable(
                     answers,
                     clients.ids[i],
-                    self._t,
+                    self.t,
                     lambda reply, most=most: scores_of(reply, models, most),  # type: ignore[misc]
                 )
                 if found is not None:
@@ -116,11 +117,17 @@ class FlowerEngine:
         return scores if known and same else None
 
     def _turns(
-        self, theta: Params, who: Tensor, known: Tensor, t: int, carried: tuple[Tensor, Tensor]
+        self,
+        theta: Params,
+        who: Tensor,
+        known: Tensor,
+        t: int,
+        carried: tuple[Tensor, Tensor],
+        aside: bool,
     ) -> dict[int, Turn]:
         """Usable replies by participant; the bytes of all messages are counted, used or not."""
         clients, places, counter = self.federation.train, who.tolist(), ByteCounter()
-        messages = self.messages(theta, clients, places, known, t, "train")
+        messages = self.messages(theta, clients, places, known, t, "kept" if aside else "train")
         answers = self.session.exchange.send_and_receive("train", messages)
         turns: dict[int, Turn] = {}
         for i, own in zip(places, known.tolist(), strict=True):
@@ -130,7 +137,7 @@ class FlowerEngine:
             reply = answers.replies.get(node)
             if reply is not None and reply.has_content():
                 carried[1][i] += sum(byte_count(record) for record in reply.content.values())
-            turn = self._usable(
+            turn = self.usable(
                 answers,
                 clients.ids[i],
                 t,
@@ -146,14 +153,7 @@ class FlowerEngine:
         self, theta: Params, clients: Clients, places: list[int], known: Tensor, t: int, part: str
     ) -> dict[int, RecordDict]:
         """A message by node: the k models, or the one that is known. Equal records are one object."""
-        classes = self.federation.classes
-        turn: dict[str, ConfigRecordValues] = {
-            "round": t,
-            "alone": self.alone,
-            "half": self.session.terms.half,
-            "part": part,
-        }
-        turn["classes"] = -1 if classes is None else classes
+        turn = self.told(t, part)
         packed: dict[int, dict[str, ArrayRecord]] = {}
         connected, messages = set(self.session.exchange.nodes()), {}
         for i, own in zip(places, known.tolist(), strict=True):
@@ -166,7 +166,28 @@ class FlowerEngine:
             messages[node] = RecordDict({**packed[own], TURN: ConfigRecord({**turn, "own": own >= 0})})
         return messages
 
-    def _usable(self, answers: Answers, name: str, t: int, read: Callable[..., Read]) -> Read | None:
+    def told(self, t: int, part: str) -> dict[str, ConfigRecordValues]:
+        """What a client is told beside the models; part: of its data, train, kept, aside, probe or test."""
+        classes = self.federation.classes
+        return {
+            "round": t,
+            "alone": self.alone,
+            "half": self.session.terms.half,
+            "part": part,
+            "classes": -1 if classes is None else classes,
+        }
+
+    def solve(self) -> Solutions:
+        """Every client's solution of the probe; who does not answer has none."""
+        return solve(self)
+
+    def compare(
+        self, theta: Params, who: Tensor, own: Tensor, others: Tensor, *, probes: bool = False
+    ) -> Savings:
+        """Each client is sent its own model and the others, and says what it loses more, summed."""
+        return compare(self, theta, who, own, others, "probe" if probes else "aside")
+
+    def usable(self, answers: Answers, name: str, t: int, read: Callable[..., Read]) -> Read | None:
         """What a client's reply says, or None and a fault."""
         node = self.session.roster.node(name)
         try:

@@ -71,7 +71,7 @@ def traffic(run: RunFolder) -> Section:
 
 
 def events(run: RunFolder) -> Section:
-    """Clusters divided, kept and given up; clients that failed."""
+    """Clusters merged and kept; clients that failed."""
     told: list[dict[str, Any]] = run.summary.get("events") or []
     body = paragraph(_events_sentence(run, told))
     items = [Markup("<li><b>Round {}</b> {}</li>").format(e["round"] + 1, in_words(e)) for e in told]
@@ -90,7 +90,10 @@ def events(run: RunFolder) -> Section:
 
 def in_words(event: dict[str, Any]) -> str:
     """An event for someone who does not know the algorithm."""
-    kind, j = event["event"], event["cluster"]
+    kind = event["event"]
+    if "p" in event or kind == "free":
+        return _verdict_in_words(event)
+    j = event["cluster"]  # from here on: events of older versions
     if kind == "split":
         groups, into = listed(event["clients"]), listed(event["into"])
         if event["clear"]:
@@ -114,6 +117,20 @@ def in_words(event: dict[str, Any]) -> str:
         "undone": f"The division that made cluster {j} was taken back, as it helped too little: {proof}.",
         "twins": f"Cluster {j} was merged into cluster {other}, which serves its clients as well: {proof}.",
     }[kind]
+
+
+def _verdict_in_words(event: dict[str, Any]) -> str:
+    """What the referee said, or that clients were let go."""
+    if event["event"] == "free":
+        share = f"{event['moved']:.0%} of the clients chose" if event["moved"] else "no client chose"
+        return f"From now on clients choose their clusters themselves: {share} another one than they had."
+    a, b, samples = event["cluster"], event["other"], event["samples"]
+    loses = f"{number(abs(event['loses']))} {'more' if event['loses'] > 0 else 'less'} a sample"
+    proof = f"on {samples} samples set aside their clients lose {loses} under one model for both"
+    chance = f"p = {event['p']:.2g}, level {event['alpha']:g}"
+    if event["event"] == "kept":
+        return f"Clusters {a} and {b}, the closest two, are both needed: {proof} ({chance})."
+    return f"Clusters {a} and {b} became one: {proof}, which is not beyond doubt ({chance})."
 
 
 def settings(run: RunFolder) -> Section:
@@ -149,19 +166,27 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
             return f"{lost}; {title_of(s)} does not mend that."
         return "This algorithm neither divides nor merges clusters."
     if not told:
-        return "No cluster was divided, merged or given up."
+        return "No cluster was merged."
     kinds = [event["event"] for event in told]
     words = (
         ("split", "divided"),
+        ("merged", "merged"),
         ("kept", "confirmed"),
         ("undone", "taken back"),
         ("twins", "merged"),
         ("dead", "given up"),
     )
     counts = [f"{word} {_times(kinds.count(kind))}" for kind, word in words if kind in kinds]
-    text = "Training begins with one model for all; a cluster is divided where its clients need different "
-    text += "models, and a division that does not help is taken back. "
-    return f"{text}In this run clusters were {listed(counts)}."
+    if "free" in kinds or "merged" in kinds or any("p" in event for event in told):
+        text = (
+            "Clients are put into groups before training; groups that one model serves as well become one. "
+        )
+    else:
+        text = (
+            "Training begins with one model for all; a cluster is divided where its clients need different "
+        )
+        text += "models, and a division that does not help is taken back. "
+    return f"{text}In this run clusters were {listed(counts)}." if counts else text
 
 
 def _times(n: int) -> str:

@@ -85,8 +85,8 @@ def restarts_table(run: RunFolder) -> Table:
 
 
 def events_table(run: RunFolder) -> Table:
-    """What was found and mended in the rounds, with its evidence."""
-    table = _table("Clusters split, kept and given up")
+    """What the referee said in the rounds, with its evidence."""
+    table = _table("Clusters merged and kept")
     for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
         table.add_column(head, justify=justify)  # type: ignore[arg-type]
     for event in run.summary["events"]:
@@ -96,7 +96,15 @@ def events_table(run: RunFolder) -> Table:
 
 def _told(event: dict[str, Any]) -> tuple[str, str]:
     """An event and its evidence in words."""
-    kind, j = event["event"], event["cluster"]
+    kind = event["event"]
+    if kind == "free":
+        return "clients choose", f"{event['moved']:.0%} of them another cluster than they had"
+    if "p" in event:
+        a, b = event["cluster"], event["other"]
+        verdict = f"{a} and {b} are both needed" if kind == "kept" else f"{a} and {b} became one"
+        said = f"one model for both costs {event['loses']:+.3g} a sample, p = {event['p']:.2g}"
+        return verdict, f"{said} ({event['samples']} samples)"
+    j = event["cluster"]  # from here on: events of older versions
     if kind == "split":
         groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
         far = f"updates in groups of {groups}, {event['separation']:.1f} deviations apart"

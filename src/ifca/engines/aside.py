@@ -1,0 +1,123 @@
+"""Samples that clients set aside: training without them, and comparing models on them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ifca.core.client import savings
+from ifca.core.probe import probe_task, solve
+from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
+from ifca.core.types import Params, Task, select
+from ifca.data import Clients, Federation
+from ifca.data.clients import features, targets
+from ifca.engines.base import SUMS, TurnEngine
+
+CHUNK = 32  # clients that solve together
+ROWS = 2**13  # samples that a model is given at once
+
+
+class WithAside:
+    """An engine that also trains on what clients keep (Needs.aside) and compares on what they set aside."""
+
+    def __init__(
+        self,
+        make: Callable[[Clients], TurnEngine],
+        task: Task,
+        federation: Federation,
+        seed: int,
+        device: torch.device,
+        *,
+        plain: bool,
+    ) -> None:
+        """make: the engine of some clients. plain: in a loop over the clients, one after the other."""
+        self.clients, self._make, self._task, self._seed = federation.train, make, task, seed
+        self._classes, self._device, self._plain = federation.classes, device, plain
+        self.whole = make(self.clients)
+        self.name = self.whole.name
+
+    @cached_property
+    def _parts(self) -> tuple[Clients, Clients]:
+        return self.clients.parted(self._seed)
+
+    @cached_property
+    def _kept(self) -> TurnEngine:
+        return self._make(self._parts[0])
+
+    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
+        """As the engine does; without the samples set aside where they are needed to compare by."""
+        if needs.aside:
+            return self._kept.train(theta, who, known, t, needs)
+        self.__dict__.pop("_kept", None)  # they may take as much memory as the whole
+        return self.whole.train(theta, who, known, t, needs)
+
+    def fits(self, theta: Params) -> None:
+        """Refuse a memory budget that is too small for the largest client."""
+        self.whole.fits(theta)
+
+    def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
+        """As the engine does."""
+        return self.whole.score(theta, clients, own)
+
+    def solve(self) -> Solutions:
+        """On what clients keep."""
+        kept, size = self._parts[0], 1 if self._plain else CHUNK
+        order = kept.sizes.argsort(kind="stable")
+        found = [
+            vmap(lambda data: solve(data, self._classes))(kept.padded(some, self._device, torch.float64))
+            for some in np.array_split(order, math.ceil(len(order) / size))
+        ]
+        w = torch.cat(found)[torch.from_numpy(order.argsort())].float()
+        none = torch.zeros(len(kept), dtype=torch.long)
+        sent = w[0].numel() * w.element_size()
+        return Solutions({"w": w}, torch.ones_like(none, dtype=torch.bool), none, none + sent)
+
+    def compare(
+        self, theta: Params, who: Tensor, own: Tensor, others: Tensor, *, probes: bool = False
+    ) -> Savings:
+        """On the samples set aside."""
+        held, task = self._parts[1], probe_task(self._classes) if probes else self._task
+        with torch.no_grad():
+            return (_one_by_one if self._plain else _together)(task, held, theta, who, own, others)
+
+
+def _one_by_one(
+    task: Task, held: Clients, theta: Params, who: Tensor, own: Tensor, others: Tensor
+) -> Savings:
+    """One client after the other."""
+    like = next(iter(theta.values()))
+    found = [
+        savings(task, theta, held.one(i, like.device, like.dtype), int(own[row]), others[row].tolist())
+        for row, i in enumerate(who.tolist())
+    ]
+    total, square = torch.stack([one[1].cpu() for one in found]), torch.stack([one[2].cpu() for one in found])
+    return Savings(torch.tensor([one[0] for one in found]), total, square)
+
+
+def _together(task: Task, held: Clients, theta: Params, who: Tensor, own: Tensor, others: Tensor) -> Savings:
+    """The samples of all clients that judge a model at once: samples do not influence each other."""
+    some = held.subset(who.tolist())
+    client = torch.arange(len(some)).repeat_interleave(torch.from_numpy(some.sizes))  # [rows]
+    asked = torch.cat([own[:, None], others], 1)  # [p, 1 + q]
+    losses = torch.zeros(len(client), asked.shape[1], dtype=torch.float64)
+    for j in sorted(set(asked.flatten().tolist())):
+        wanted = (asked == j)[client]  # [rows, 1 + q]
+        for rows in torch.split(torch.nonzero(wanted.any(1))[:, 0], ROWS):
+            loss = _sample_losses(task, select(theta, j), some, rows)
+            losses[rows] = torch.where(wanted[rows], loss[:, None], losses[rows])
+    more = losses[:, 1:] - losses[:, :1]
+    total = torch.zeros(len(some), others.shape[1], dtype=torch.float64)
+    square = total.clone().index_add_(0, client, more.square())
+    return Savings(torch.from_numpy(some.sizes), total.index_add_(0, client, more), square)
+
+
+def _sample_losses(task: Task, model: Params, clients: Clients, rows: Tensor) -> Tensor:
+    like = next(iter(model.values()))
+    x, y = (part[rows.to(part.device)].to(like.device) for part in (clients.x, clients.y))
+    return task.loss(task.output(model, features(x, like.dtype)), targets(y, like.dtype)).double().cpu()

@@ -1,0 +1,102 @@
+"""Founding: which clients may belong together, before the models can say so.
+
+Every client solves a small convex problem of its own (core/probe.py; line 1 of Algorithm 1 in spirit): a few
+thousand numbers, sent once. Two founders propose partitions of these points into k groups: k-means, and
+Ward's tree, which keeps a small distant group apart. Clients compare the mean solutions of their groups on
+samples set aside; the tree's are taken only where those of k-means lose beyond doubt.
+
+As k-means++ is to k-means, this is only the start of Algorithm 2. Solutions tell lasting differences from
+passing ones: first updates mostly tell which classes a client has many of.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ifca.core.random import UInts
+from ifca.core.replies import Savings, Solutions
+from ifca.core.types import Params
+from ifca.methods.method import Ask
+from ifca.methods.referee import verdict
+
+Floats = NDArray[np.float64]
+TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
+
+
+def founded(
+    solutions: Solutions, compare: Ask, k: int, keys: UInts, alpha: float
+) -> tuple[Tensor, Savings | None]:
+    """A group of each client [m], -1 for one that sent nothing; and what clients said of two proposals."""
+    here = solutions.answered
+    points, keys = points_of(solutions.theta)[here.numpy()], keys[here.numpy()]
+    groups = torch.full(here.shape, -1)
+    k = min(k, len(np.unique(points, axis=0)))
+    if k < 2:
+        groups[here] = 0
+        return groups, None
+    proposals = [k_means(points, k, keys), *([ward(points, k, keys)] if len(points) <= TREE else [])]
+    if len(proposals) == 1 or torch.equal(*proposals):
+        groups[here] = proposals[0]
+        return groups, None
+    found = _compared(solutions, compare, here, proposals)
+    sums = [float(part.sum()) for part in (found.samples, found.total, found.square)]
+    groups[here] = proposals[verdict((0, 1), *sums).needs_both(alpha)]
+    return groups, found
+
+
+def _compared(solutions: Solutions, compare: Ask, here: Tensor, proposals: list[Tensor]) -> Savings:
+    """What clients lose more under the first proposal than under the second."""
+    means = [group_means({n: v[here] for n, v in solutions.theta.items()}, some) for some in proposals]
+    both = {name: torch.cat([mean[name] for mean in means]) for name in means[0]}
+    second = proposals[1] + int(proposals[0].max()) + 1
+    return compare(both, torch.nonzero(here)[:, 0], second, proposals[0][:, None])
+
+
+def group_means(theta: Params, groups: Tensor) -> Params:
+    """The mean of each group's models: [m, ...] -> [groups, ...]."""
+    share = torch.nn.functional.one_hot(groups).double()
+    share = share / share.sum(0).clamp(min=1)
+
+    def mean(value: Tensor) -> Tensor:
+        found: Tensor = torch.tensordot(share.T.to(value.device), value.double(), dims=1)
+        return found.to(value.dtype)
+
+    return {name: mean(value) for name, value in theta.items()}
+
+
+def points_of(solutions: Params) -> Floats:
+    """Models [m, ...] as points [m, d]."""
+    return torch.cat([value.flatten(1) for value in solutions.values()], 1).double().cpu().numpy()
+
+
+def k_means(points: Floats, k: int, keys: UInts) -> Tensor:
+    """A partition of the clients into k groups: [m]."""
+    from sklearn.cluster import KMeans  # here: see core/metrics.py
+
+    return _in_order_of(keys, points, KMeans(k, n_init=10, random_state=0))
+
+
+def ward(points: Floats, k: int, keys: UInts) -> Tensor:
+    """The same by Ward's tree."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    return _in_order_of(keys, points, AgglomerativeClustering(k))
+
+
+def _in_order_of(keys: UInts, points: Floats, clusterer: object) -> Tensor:
+    """Clients in the order of their keys, so that it does not matter how they are listed."""
+    order = np.argsort(keys, kind="stable")
+    label = np.empty(len(points), np.int64)
+    label[order] = clusterer.fit_predict(points[order])  # type: ignore[attr-defined]
+    return numbered(torch.from_numpy(label), keys)
+
+
+def numbered(labels: Tensor, keys: UInts) -> Tensor:
+    """Groups numbered by their members' keys, so that the order of the clients does not matter."""
+    found, at = np.unique(labels.numpy(), return_inverse=True)
+    first = np.full(len(found), np.iinfo(np.uint64).max, np.uint64)
+    np.minimum.at(first, at, keys)
+    return torch.from_numpy(np.argsort(np.argsort(first, kind="stable"))[at].astype(np.int64))

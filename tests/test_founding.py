@@ -1,0 +1,426 @@
+"""Founding and refereeing: the test by hand, the founders, and federations of every kind that must hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from ifca.core.errors import InvalidInput
+from ifca.core.metrics import cluster_accuracy, distance
+from ifca.core.probe import PENALTY, probe_task, solve
+from ifca.core.random import key_of
+from ifca.core.recipe import Recipe
+from ifca.core.replies import Savings, Solutions
+from ifca.core.sampling import set_aside
+from ifca.core.sketch import make_sketch
+from ifca.core.types import Data
+from ifca.data import Federation, mixture_of_regressions, rotated_digits
+from ifca.methods.founding import founded, group_means, numbered
+from ifca.methods.ifca import FREE, HELD, is_trial, memory_of
+from ifca.methods.referee import added, averages, compared, pairs_of, to_merge, verdict, verdicts
+from ifca.models import linear, mlp
+from ifca.training import Fitted, Job, fit
+from ifca.training.start import problem_of, start
+
+
+def sums(differences: list[float]) -> tuple[float, float, float]:
+    return len(differences), sum(differences), sum(d * d for d in differences)
+
+
+class TestReferee:
+    def test_the_test_by_hand(self) -> None:
+        """Differences 1, 2, 3, 2: mean 2, variance 2/3, so t = 2 / sqrt(2/3 / 4) with 3 degrees."""
+        said = verdict((0, 1), *sums([1, 2, 3, 2]))
+        assert (said.samples, said.loses) == (4, 2)
+        assert said.t == pytest.approx(24**0.5)
+        assert said.p == pytest.approx(
+            float(stats.ttest_1samp([1, 2, 3, 2], 0, alternative="greater").pvalue)
+        )
+        assert said.needs_both(0.01)
+        assert not said.needs_both(0.005)
+
+    def test_a_factor_of_the_loss_changes_nothing(self) -> None:
+        small, large = (verdict((0, 1), *sums([f * d for d in (1, -2, 3, 2)])) for f in (1e-9, 1e9))
+        assert small.p == pytest.approx(large.p)
+
+    @pytest.mark.parametrize(("differences", "p"), [([], 1), ([5.0], 1), ([0.0, 0.0], 0.5), ([2.0] * 5, 0)])
+    def test_too_few_or_all_alike(self, differences: list[float], p: float) -> None:
+        assert verdict((0, 1), *sums(differences)).p == p
+
+    def test_averages_by_turns(self) -> None:
+        theta = {"w": torch.tensor([0.0, 4.0, 8.0])}
+        found = averages(theta, torch.tensor([3.0, 1.0, 0.0]), [(0, 1), (1, 2)])
+        assert found["w"].tolist() == [1.0, 4.0]
+        assert averages(theta, torch.zeros(3), [(0, 1)])["w"].tolist() == [2.0]  # nobody's turn yet
+
+    def test_whom_a_client_judges(self) -> None:
+        """Groups 1, 3, 4 are models 0, 1, 2; their averages (1, 3), (1, 4), (3, 4) are models 3, 4, 5."""
+        own, others = compared([1, 3, 4], torch.tensor([3, 1, 4]))
+        assert pairs_of([1, 3, 4]) == [(1, 3), (1, 4), (3, 4)]
+        assert own.tolist() == [1, 0, 2]
+        assert others.tolist() == [[3, 5], [3, 4], [4, 5]]
+
+    def test_evidence_is_of_both_groups(self) -> None:
+        """Client 0 of group 0 and client 1 of group 2 speak of the pair (0, 2); client 0 also of (0, 1)."""
+        said = Savings(
+            torch.tensor([2, 1]), torch.tensor([[1.0, 4.0], [2.0, 8.0]]).double(), torch.ones(2, 2).double()
+        )
+        evidence = added(torch.zeros(3, 3, 3).double(), [0, 1, 2], torch.tensor([0, 2]), said)
+        assert evidence[:, 0, 2].tolist() == evidence[:, 2, 0].tolist() == [3, 6, 2]
+        assert evidence[:, 0, 1].tolist() == [2, 1, 1]
+        assert [one.samples for one in verdicts(evidence, [0, 1, 2])] == [2, 3, 1]
+
+    def test_each_merges_with_its_closest_only(self) -> None:
+        """0 and 1 are closest to each other; 2 is closest to 1, which has a closer one."""
+        close, near, far = (
+            (a, b, verdict((a, b), *sums([m, m - 1, m + 1, m])))
+            for a, b, m in ((0, 1, 0), (1, 2, 0.1), (0, 2, 9))
+        )
+        merged = to_merge([close[2], far[2], near[2]], 0.01)
+        assert [one.pair for one in merged] == [(0, 1)]
+        assert to_merge([far[2]], 0.01) == []
+
+
+def keys_of(m: int) -> Any:
+    return np.array([key_of(f"client {i}") for i in range(m)], np.uint64)
+
+
+def solutions(points: Tensor) -> Solutions:
+    none = torch.zeros(len(points), dtype=torch.long)
+    return Solutions({"w": points[..., None]}, torch.ones(len(points), dtype=torch.bool), none, none)
+
+
+def saying(more: float) -> Any:
+    """Clients lose so much more, or one more than that, a sample under the first proposal."""
+
+    def compare(_theta: Any, who: Tensor, _own: Tensor, _others: Tensor) -> Savings:
+        lost = more + torch.arange(len(who)).double()[:, None] % 2
+        return Savings(torch.full((len(who),), 4), 4 * lost, 4 * lost.square())
+
+    return compare
+
+
+class TestFounding:
+    def test_groups_are_found_and_the_order_of_clients_does_not_matter(self) -> None:
+        points = torch.tensor([[0.0], [9.0], [0.1], [9.1], [5.0]])
+        keys = keys_of(5)
+        group, _ = founded(solutions(points), saying(0), 3, keys, 0.01)
+        order = torch.tensor([4, 2, 0, 3, 1])
+        again, _ = founded(solutions(points[order]), saying(0), 3, keys[order.numpy()], 0.01)
+        assert again.tolist() == group[order].tolist()
+        assert group[0] == group[2] != group[1] == group[3] != group[4]
+
+    @pytest.mark.parametrize("more", [5, -5])
+    def test_the_tree_is_taken_where_clients_lose_beyond_doubt_without_it(self, more: int) -> None:
+        """A cloud and two points beside it: k-means cuts the cloud, Ward's tree sets the two apart."""
+        points = torch.randn(62, 40, generator=torch.Generator().manual_seed(0))
+        points[60:] = points[60:] * 0.1 + 1.3
+        group, said = founded(solutions(points), saying(more), 2, keys_of(62), 0.01)
+        assert said is not None
+        assert (set(group[60:].tolist()) & set(group[:60].tolist()) == set()) == (more > 0)
+        means = group_means({"w": torch.arange(8.0)[:, None]}, torch.tensor([0] * 6 + [1] * 2))
+        assert means["w"].tolist() == [[2.5], [6.5]]
+
+    def test_equal_solutions_are_one_group(self) -> None:
+        assert founded(solutions(torch.ones(6, 3)), saying(0), 4, keys_of(6), 0.01)[0].tolist() == [0] * 6
+
+    def test_who_sent_nothing_is_in_no_group(self) -> None:
+        found = solutions(torch.tensor([[0.0], [5.0], [0.1]]))
+        here = torch.tensor([True, True, False])
+        group, _ = founded(found._replace(answered=here), saying(0), 2, keys_of(3), 0.01)
+        assert sorted(group[:2].tolist()) == [0, 1]
+        assert group[2] == -1
+
+    def test_groups_are_numbered_by_their_members(self) -> None:
+        keys = np.array([30, 10, 20], np.uint64)
+        assert numbered(torch.tensor([7, 7, 2]), keys).tolist() == [0, 0, 1]
+
+
+class TestProbe:
+    def test_by_hand(self) -> None:
+        """x = 1, 1, y = 2, 4: constant 1; the penalty is 4 p. Both weights are 6 / (4 + 4 p)."""
+        data = Data(torch.ones(2, 1), torch.tensor([2.0, 4.0]), torch.ones(2))
+        assert solve(data, None).flatten().tolist() == pytest.approx([6 / (4 + 4 * PENALTY)] * 2)
+
+    def test_padding_the_scale_of_features_and_few_samples_change_nothing(self) -> None:
+        rng = torch.Generator().manual_seed(1)
+        x, y = torch.randn(30, 4, generator=rng).double(), torch.randint(0, 3, (30,), generator=rng)
+        padded = Data(torch.cat([x, x + 7]), torch.cat([y, y]), torch.cat([torch.ones(30), torch.zeros(30)]))
+        w = solve(Data(x, y, torch.ones(30)), 3)
+        torch.testing.assert_close(solve(padded, 3), w)
+        scaled = solve(Data(1000 * x, y, torch.ones(30)), 3)
+        torch.testing.assert_close(torch.cat([1000 * scaled[:-1], scaled[-1:]]), w)
+        wide = torch.cat(
+            [x, torch.zeros(30, 60).double()], 1
+        )  # fewer samples than features: the other system
+        narrow = solve(Data(x, y, torch.ones(30)), 3)
+        found = solve(Data(wide, y, torch.ones(30)), 3)
+        assert found.shape == (65, 3)
+        torch.testing.assert_close(found[4:-1], torch.zeros(60, 3).double())
+        assert narrow.shape == (5, 3)
+
+    def test_its_loss(self) -> None:
+        """w'x + 1 = 3 against the second of two classes, less their mean: (3.5, 2.5) squared."""
+        task = probe_task(2)
+        output = task.output({"w": torch.tensor([[2.0, 2.0], [1.0, 1.0]])}, torch.ones(1, 1))
+        assert task.loss(output, torch.tensor([1])).tolist() == [3.5**2 + 2.5**2]
+
+    def test_engines_solve_alike(self) -> None:
+        job = digits_job(rotated_digits(samples=100))
+        loop, all_at_once = (
+            replace(job, engine=name).make_engine().solve() for name in ("loop", "vectorised")
+        )  # type: ignore[arg-type]
+        torch.testing.assert_close(loop.theta["w"], all_at_once.theta["w"])
+
+
+def test_one_sample_in_five_is_set_aside() -> None:
+    sizes = np.array([1, 2, 9, 10, 100])
+    aside = set_aside(0, keys_of(5), sizes)
+    assert [len(rows) for rows in aside] == [0, 1, 1, 2, 20]
+    kept, held = rotated_digits(samples=50).train.parted(3)
+    assert set(kept.sizes.tolist()) == {40}
+    assert set(held.sizes.tolist()) == {10}
+    whole = rotated_digits(samples=50).train
+    both = torch.cat(
+        [kept.one(3, torch.device("cpu"), torch.float32).x, held.one(3, torch.device("cpu"), torch.float32).x]
+    )
+    mine = whole.one(3, torch.device("cpu"), torch.float32).x
+    assert sorted(map(tuple, both.flatten(1).tolist())) == sorted(map(tuple, mine.flatten(1).tolist()))
+
+
+def test_engines_compare_alike() -> None:
+    """The loop, client by client, and all clients at once."""
+    federation = rotated_digits(samples=100)
+    job = digits_job(federation)
+    theta = problem_of(job).draw(0, 0)
+    who, own = torch.tensor([3, 0, 7, 20]), torch.tensor([0, 1, 1, 3])
+    others = torch.tensor([[1, 2], [0, 2], [3, 0], [2, 2]])
+    loop, all_at_once = (
+        replace(job, engine=name).make_engine().compare(theta, who, own, others)
+        for name in ("loop", "vectorised")
+    )  # type: ignore[arg-type]
+    assert loop.samples.tolist() == all_at_once.samples.tolist() == [20] * 4
+    torch.testing.assert_close(loop.total, all_at_once.total, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loop.square, all_at_once.square, rtol=1e-5, atol=1e-5)
+    assert float(loop.total[3, 0]) == float(loop.total[3, 1])
+
+
+def test_a_sketch_keeps_distances() -> None:
+    rng = torch.Generator().manual_seed(0)
+    updates = {"w": torch.randn(30, 8, 5, 2, generator=rng), "b": torch.randn(30, 8, generator=rng)}
+    sketch = make_sketch(updates, 0, width=2000)
+    flat = torch.cat([value.flatten(1) for value in updates.values()], dim=1)
+    got = torch.pdist(sketch.of(updates)) / 2000**0.5
+    assert float((got / torch.pdist(flat) - 1).abs().max()) < 0.2
+    for n in (4, 40):  # not formed, and formed
+        signal, x = torch.randn(3, n, 8, generator=rng), torch.randn(3, n, 10, generator=rng)
+        formed = torch.einsum("cna,cnb->cab", signal, x)
+        torch.testing.assert_close(
+            sketch.outer("w", signal, x), sketch.part("w", formed), rtol=1e-4, atol=1e-4
+        )
+
+
+def digits_job(federation: Federation, **options: Any) -> Job:
+    recipe = Recipe(**{"k": 4, "rounds": 25, "evaluate_every": 0, **options})
+    return Job(federation, recipe, lambda: mlp(64, 10, (100,)))
+
+
+def recovered(fitted: Fitted) -> bool:
+    true = fitted.job.federation.train.true_cluster
+    assert true is not None
+    live = len(set(fitted.labels.tolist()))
+    return live == len(set(true.tolist())) and cluster_accuracy(true, fitted.labels.numpy()) == 1
+
+
+@pytest.mark.parametrize("seed", [1, 16])
+def test_seeds_that_plain_ifca_loses(seed: int) -> None:
+    federation = rotated_digits(seed=seed)
+    assert not recovered(fit(digits_job(federation, algorithm="ifca-plain", seed=seed, rounds=60)))
+    assert recovered(fit(digits_job(federation, seed=seed)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"participation": 0.15, "rounds": 60},
+        {"option": "gradient", "step_size": 2.0, "rounds": 40},
+        {"shared": ("fc1",), "participation": 0.3, "rounds": 60},
+        {"local_epochs": 2, "batch_size": 10},
+        {"stable_after": 2, "recheck_every": 5},
+    ],
+)
+def test_all_clusters_in_every_way_of_training(options: dict[str, Any]) -> None:
+    assert recovered(fit(digits_job(rotated_digits(samples=100), **options)))
+
+
+def test_more_clusters_than_there_are() -> None:
+    fitted = fit(digits_job(rotated_digits(), k=6))
+    assert recovered(fitted)
+    assert int(fitted.state.live.sum()) == len(fitted.places) == 4
+
+
+def test_fewer_clusters_than_there_are() -> None:
+    fitted = fit(digits_job(rotated_digits(), k=2))
+    assert len(set(fitted.labels.tolist())) == 2
+
+
+def test_uneven_populations() -> None:
+    whole = rotated_digits()
+    few = {90: 12, 180: 5, 270: 5}
+    keep = [
+        i
+        for i, name in enumerate(whole.train.ids)
+        if int(name.split("-")[1]) < few.get(int(name.split("-")[0]), 99)
+    ]
+    fitted = fit(digits_job(Federation(whole.train.subset(keep), None, 10)))
+    assert recovered(fitted)
+    assert sorted(torch.bincount(fitted.labels).tolist()) == [5, 5, 12, 28]
+
+
+@pytest.mark.parametrize("options", [{}, {"option": "gradient", "step_size": 0.5, "rounds": 100}])
+def test_no_clusters_at_all(options: dict[str, Any]) -> None:
+    federation = rotated_digits(angles=(0, 0, 0, 0))
+    ours = fit(digits_job(federation, **options))
+    all_together = fit(digits_job(federation, algorithm="global", **options))
+    assert len(set(ours.labels.tolist())) == 1
+    assert ours.test is not None
+    assert all_together.test is not None
+    accuracy = all_together.test.accuracy(all_together.test.paper_rule)
+    assert accuracy is not None
+    assert (ours.test.accuracy(ours.test.paper_rule) or 0) > accuracy - 0.02
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mixture_of_regressions_from_one_start(seed: int) -> None:
+    federation, star = mixture_of_regressions(
+        clients=80, samples=40, dimension=100, clusters=4, separation=0.5, noise=0.1, seed=seed
+    )
+    recipe = Recipe(k=4, rounds=100, option="gradient", step_size=1.0, initial="bernoulli", seed=seed)
+    fitted = fit(Job(federation, recipe, lambda: linear(100)))
+    assert distance(fitted.state.theta, {"fc1.weight": star[:, None, :]}) < 0.06
+
+
+def events(fitted: Fitted) -> list[str]:
+    return [event["event"] for record in fitted.history for event in record["events"]]
+
+
+def test_a_tenth_of_the_clients_in_a_round() -> None:
+    for seed in (3, 7):
+        fitted = fit(digits_job(rotated_digits(seed=seed), participation=0.1, rounds=60, seed=seed))
+        assert recovered(fitted)
+
+
+def test_small_clients_of_one_population() -> None:
+    fitted = fit(digits_job(rotated_digits(samples=20, angles=(0,), seed=1), seed=1))
+    assert len(set(fitted.labels.tolist())) == 1
+
+
+def permuted(federation: Federation, ways: int) -> Federation:
+    """Client i answers with its labels shifted by 3 (i mod ways)."""
+    x, y = zip(*[federation.train.arrays(i) for i in range(len(federation.train))], strict=True)
+    shift = [3 * (i % ways) for i in range(len(x))]
+    answers = [(labels + add) % 10 for labels, add in zip(y, shift, strict=True)]
+    return Federation.from_arrays(x, answers, clusters=shift, classes=10)
+
+
+@pytest.mark.parametrize(("m", "ways", "samples"), [(2, 2, 200), (6, 3, 200), (12, 4, 100)])
+def test_few_clients(m: int, ways: int, samples: int) -> None:
+    """Hospitals: what 2, 6 and 12 clients can tell, they tell."""
+    whole = rotated_digits(samples=samples, angles=(0, 0))
+    some = Federation(whole.train.subset(range(m)), None, 10)
+    fitted = fit(digits_job(permuted(some, ways), k=min(m, 4)))
+    assert recovered(fitted)
+    alike = fit(digits_job(some, k=min(m, 4)))
+    assert len(set(alike.labels.tolist())) == 1
+
+
+def test_more_clusters_asked_for_than_clients() -> None:
+    whole = rotated_digits(samples=200, angles=(0, 180))
+    fitted = fit(digits_job(Federation(whole.train.subset([0, 7]), None, 10), k=5))
+    assert sorted(fitted.labels.tolist()) == [0, 1]
+
+
+def test_the_first_rounds_do_not_depend_on_how_many_follow() -> None:
+    federation = rotated_digits(samples=100)
+    short, long = (fit(digits_job(federation, rounds=rounds, evaluate_every=1)) for rounds in (9, 18))
+    for one, other in zip(short.history, long.history, strict=False):
+        assert {**one, "seconds": 0} == {**other, "seconds": 0}
+
+
+@pytest.mark.parametrize("angles", [(0, 90, 180, 270), (0, 0, 0, 0)])
+def test_a_constant_added_to_the_loss_changes_no_decision(angles: tuple[int, ...]) -> None:
+    def shifted(constant: float) -> Any:
+        def loss(output: Tensor, y: Tensor) -> Tensor:
+            return torch.nn.functional.cross_entropy(output, y, reduction="none") + constant
+
+        return loss
+
+    job = replace(digits_job(rotated_digits(angles=angles), rounds=20), precision="float64")
+    zero, hundred, below = (fit(replace(job, loss=shifted(constant))) for constant in (0, 100, -7))
+    assert events(zero) == events(hundred) == events(below)
+    assert zero.labels.tolist() == hundred.labels.tolist() == below.labels.tolist()
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_a_gaussian_likelihood(clusters: int) -> None:
+    """Losses below zero: the negative log-likelihood with a small variance."""
+
+    def likelihood(output: Tensor, y: Tensor) -> Tensor:
+        return (output.reshape(y.shape) - y).square() / 0.02 + np.log(0.01) / 2
+
+    federation, _ = mixture_of_regressions(
+        clients=40, samples=40, dimension=10, clusters=clusters, separation=1.0, noise=0.1, seed=5
+    )
+    recipe = Recipe(k=4, rounds=30, step_size=0.0005, evaluate_every=0)
+    fitted = fit(Job(federation, recipe, lambda: linear(10), loss=likelihood))
+    assert fitted.train_loss < 0
+    assert len(set(fitted.labels.tolist())) == clusters
+
+
+def test_clients_are_held_and_let_go() -> None:
+    """Clear groups: nobody would choose another model in the first trial, so all are free from then on."""
+    assert [t for t in range(20) if is_trial(t)] == [1, 2, 4, 8, 16]
+    fitted = fit(digits_job(rotated_digits(samples=100), rounds=10))
+    assert events(fitted) == ["kept", "free"]
+    sent = [record["sent_all_models"] for record in fitted.history]
+    m = len(fitted.job.federation.train)
+    assert sent == [0] * 8 + [m] * 2  # in round 4 the referee had not decided yet
+    assert memory_of(fitted.state).stage == FREE
+    held = fit(digits_job(rotated_digits(samples=100), rounds=7))
+    assert memory_of(held.state).stage == HELD
+    assert held.labels.tolist() == held.state.identity.tolist()
+
+
+def test_the_founding_and_the_referee_are_paid_for() -> None:
+    """Before round 0 a logistic regression up; in round 4 the four groups' models once more, down."""
+    job = digits_job(rotated_digits(samples=100), rounds=5)
+    history = fit(job).history
+    model, probe, m = 4 * (64 * 100 + 100 + 100 * 10 + 10), 4 * (64 * 10 + 10), len(job.federation.train)
+    assert history[0]["bytes_down"] == m * model
+    assert history[0]["bytes_up"] == m * (model + 4 + 4 + probe)
+    assert history[4]["bytes_down"] == m * (1 + 4) * model
+    assert history[4]["bytes_up"] == m * (model + 4 + 4 + 4 + 16 * 3)
+
+
+def test_a_run_of_an_older_version_is_not_gone_on_with() -> None:
+    state = start(digits_job(rotated_digits(samples=100)))
+    with pytest.raises(InvalidInput, match="older version"):
+        memory_of(replace(state, memory={"sketch": torch.zeros(1)}))
+
+
+def test_a_warm_start_is_a_founding() -> None:
+    """Two given models take the first of four places, and clients choose among them from the first round."""
+    job = digits_job(rotated_digits(), rounds=1, shared=("fc1",))
+    given = {name: value[:2] for name, value in problem_of(job).draw(0, 0).items()}
+    state = start(replace(job, warm_start=given))
+    assert state.live.tolist() == [True, True, False, False]
+    assert state.identity.tolist() == [-1] * problem_of(job).m
+    assert len(fit(replace(job, warm_start=given)).places) == 2
+    with pytest.raises(InvalidInput, match=r"holds 2 model\(s\) but k is 4"):
+        start(replace(job, warm_start=given, recipe=replace(job.recipe, algorithm="ifca-plain")))
