@@ -9,11 +9,12 @@ from typing import Any
 from ifca.core.errors import InvalidInput
 from ifca.data.public.places import VARIABLE, data_folders
 from ifca.data.public.public_sets import source_of
-from ifca.paper.execute import OnLine, execute
-from ifca.paper.experiments import experiment
-from ifca.paper.frame import Experiment, Unit
-from ifca.paper.lines import key
+from ifca.paper.experiments import experiment, run_unit_of
+from ifca.paper.frame import Experiment
 from ifca.paper.summary import finished, write_summary
+from ifca.runs.units.execute import OnLine, execute
+from ifca.runs.units.lines import key
+from ifca.runs.units.unit import Unit
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def reproduce(
     units = [unit for unit in units if unit.key in done or unit.setting not in left_out]
     if left_out and not units:
         raise InvalidInput(next(iter(left_out.values())))
-    execute(units, folder, device=choice.device, workers=choice.workers, on_line=on_line)
+    execute(units, folder, run_unit_of, device=choice.device, workers=choice.workers, on_line=on_line)
     return write_summary(found, folder, choice.quick), list(left_out.values())
 
 
