@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ifca.core.errors import InvalidInput
-from ifca.data.public.places import VARIABLE, data_folders
-from ifca.data.public.public_sets import source_of
+from ifca.data.public.public_sets import not_here, source_of
 from ifca.paper.experiments import experiment, run_unit_of
 from ifca.paper.frame import Experiment
 from ifca.paper.summary import finished, write_summary
@@ -59,14 +58,8 @@ def reproduce(
 def without_data(found: Experiment, todo: list[Unit]) -> dict[str, str]:
     """Settings that cannot be run because their data is not here, with a sentence each."""
     return {
-        unit.setting: f"{found.name}: {unit.setting} needs {_not_here(name)}"
+        unit.setting: f"{found.name}: {unit.setting} needs {not_here(name)}"
         for unit in todo
         for name in found.data(unit.setting)
         if source_of(name).where(None) is None
     }
-
-
-def _not_here(name: str) -> str:
-    places = " nor in ".join(str(folder / name) for folder in data_folders())
-    how = source_of(name).by_hand or f"'ifca data get {name}' fetches it"
-    return f"{name}, which is not in {places}; {how}, or say where it is (--data-dir or {VARIABLE})"

@@ -8,7 +8,7 @@ from ifca.runs.units.unit import Line
 
 SHOWN = (
     *("test_accuracy", "test_accuracy_train_rule", "cluster_accuracy", "live_clusters", "success"),
-    *("floor", "identity_error"),
+    *("floor", "identity_error", "accuracy", "ari", "live"),
 )
 
 
