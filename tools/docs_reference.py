@@ -31,6 +31,9 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ('[data] name = "rotated-cifar"', "", "runs/data_config.py", ("RotatedData", "RotatedCifarData")),
     ('[data] name = "femnist"', "", "runs/data_config.py", ("FemnistData",)),
     ('[data] name = "mnist-writers"', "", "runs/data_config.py", ("WritersData",)),
+    ('[data] name = "partition"', "", "runs/data_config.py", ("PartitionData",)),
+    ("[data.deal]", "", "data/dealing.py", ("Deal",)),
+    ("[[data.populations]]", "", "data/population.py", ("Population",)),
     ("[federation]", "", "runs/config.py", ("FederationConfig",)),
 )
 

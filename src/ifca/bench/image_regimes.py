@@ -142,7 +142,7 @@ DIGITS = (
         Deal(112, 50, 20),
         turns(*QUARTERS),
         option="gradient",
-        step_size=0.5,
+        step_size=1.5,
         rounds=300,
     ),
     _digits(
@@ -153,6 +153,7 @@ DIGITS = (
         turns(*QUARTERS),
         local_epochs=1,
         batch_size=10,
+        step_size=0.3,
         rounds=40,
     ),
 )

@@ -75,7 +75,8 @@ def bench_methods(out: Path, choice: Choice, on_line: OnLine | None = None) -> l
     execute(
         todo, folder, run, device=choice.device, workers=choice.processes, on_line=on_line, seconds=seconds
     )
-    write_standings(folder)
+    if read_lines(folder):
+        write_standings(folder)
     return list(left_out.values())
 
 

@@ -65,7 +65,9 @@ def job_of(regime: str, method: str, seed: int, device: torch.device) -> Job:
     job = replace(job, recipe=replace(job.recipe, **rival.recipe))
     if not rival.told:
         return job
-    found, clusters = np.unique(job.federation.train.true_cluster, return_inverse=True)
+    true = job.federation.train.true_cluster
+    assert true is not None
+    found, clusters = np.unique(true, return_inverse=True)
     return replace(job, recipe=replace(job.recipe, k=len(found)), clusterer=Told(clusters))
 
 
@@ -83,7 +85,7 @@ def measured(fitted: Fitted) -> Line:
     """Train rule: each client is served by the model that it has in the end, and tested on its test data."""
     test, true = fitted.test, fitted.job.federation.train.true_cluster
     assert test is not None
-    line: Line = {"train_loss": fitted.train_loss, "live": int(fitted.labels.unique().numel())}
+    line: Line = {"train_loss": fitted.train_loss, "live": len(set(fitted.labels.tolist()))}
     if true is not None and not fitted.job.method.personal:
         line["ari"] = adjusted_rand_index(true, fitted.labels.numpy())
     if test.classification:
@@ -125,4 +127,4 @@ def _turns(fitted: Fitted) -> int:
     """Clients' turns, those that were repeated in a round included."""
     history = fitted.history
     again = sum(event.get("asked_again", 0) for record in history for event in record.get("events", []))
-    return sum(record["participants"] for record in history) + int(again)
+    return int(sum(record["participants"] for record in history) + again)

@@ -49,8 +49,7 @@ def cifar_features() -> Parts:
     filters = filters - filters.mean((1, 2, 3), keepdim=True)
     parts = [Labelled(_filtered(part.x, filters), part.y) for part in kept]
     mean, std = parts[0].x.mean(0), parts[0].x.std(0) + 1e-6
-    train, test = (Labelled(((part.x - mean) / std).astype(np.float32), part.y) for part in parts)
-    return Parts(train, test)
+    return Parts(*(Labelled(((part.x - mean) / std).astype(np.float32), part.y) for part in parts))
 
 
 def _filtered(x: np.ndarray, filters: torch.Tensor) -> np.ndarray:

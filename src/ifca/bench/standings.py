@@ -11,6 +11,7 @@ import numpy as np
 
 from ifca.bench.regimes import regimes
 from ifca.bench.rivals import RIVALS
+from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.runs.units.lines import key, read_lines
 from ifca.runs.units.unit import Line
@@ -26,7 +27,10 @@ Known = dict[tuple[str, str, int], Line]
 
 def write_standings(folder: Path) -> dict[str, Any]:
     """summary.json of a folder, from its lines."""
-    found = standings(read_lines(folder))
+    lines = read_lines(folder)
+    if not lines:
+        raise InvalidInput(f"{folder}: nothing is run there yet")
+    found = standings(lines)
     text = json.dumps(found, indent=1, allow_nan=False)
     write_atomically(folder / SUMMARY, (text + "\n").encode())
     return found

@@ -33,7 +33,7 @@ TABLES = (
         "cancer-drift",
         "hospitals whose sensors drifted apart",
         2,
-        Partitioned(cancer, Deal(12, 60, 50), (PLAIN, Population(drift=2.0))),
+        Partitioned(cancer, Deal(12, 60, 50), (PLAIN, Population(drift=1.0))),
         model=logistic_model,
         populations=2,
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ class Deal:
     At most one of alpha, classes_per_client and dominant; none of them: labels as they are in the data.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}  # in a config
     clients: int = 100
     """m."""
     samples: int = 100
@@ -74,7 +76,7 @@ def client_sizes(deal: Deal, seed: int) -> Ints:
     """Training samples of each client: [m]. A client's size does not depend on the number of clients."""
     draws = np.array([client_rng(seed, "deal-size", i).standard_normal() for i in range(deal.clients)])
     sizes = np.rint(deal.samples * np.exp(deal.size_sigma * draws)).astype(np.int64)
-    return np.maximum(sizes, min(deal.least, deal.samples))
+    return np.asarray(np.maximum(sizes, min(deal.least, deal.samples)))
 
 
 def label_shares(deal: Deal, base: Floats, seed: int, client: int) -> Floats:

@@ -6,7 +6,9 @@ Everything random is a function of the seed and of what it is for: the same call
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -160,3 +162,15 @@ def _usable(population: Population, y: NDArray[Any], name: str) -> Ints:
     if not len(rows):
         raise InvalidInput(f"labels {list(population.labels)}: no {name} sample has one of them")
     return rows
+
+
+def read_samples(file: Path) -> tuple[NDArray[Any], ...]:
+    """x, y (and x_test, y_test, where there are) of a .npz file; no pickles are opened."""
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            names = ("x", "y", "x_test", "y_test") if "x_test" in content else ("x", "y")
+            return tuple(content[name] for name in names)
+    except FileNotFoundError:
+        raise InvalidInput(f"{file}: no such file") from None
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as reason:
+        raise InvalidInput(f"{file}: must be a .npz file with arrays x and y ({reason})") from reason

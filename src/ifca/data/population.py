@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class Population:
     Fields are applied in their order. Pixels given as bytes count from 0 to 1 and stay bytes.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = {"extra": "forbid", "strict": True}  # in a config
     share: float = 1.0
     """Its part of the clients, beside those of the others."""
     clients: int | None = None
