@@ -56,6 +56,11 @@ def test_there_are_enough_regimes_of_every_kind() -> None:
         assert any(name.startswith(start) for name in ALL)
     assert all(regime.why and len(regime.why) < 80 for regime in ALL.values())
     assert set(BEATEN) == set(RIVALS) - {"ifca", "local", "oracle"}
+    page = (Path(__file__).parent.parent / "docs" / "bench.md").read_text()
+    for regime in ALL.values():
+        true = "not known" if regime.populations is None else regime.populations
+        assert f"| `{regime.name}` | {regime.why} | {true} | {regime.k} |" in page
+    assert all(f"`{name}`" in page for name in RIVALS)
     with pytest.raises(InvalidInput, match="unknown regime moon"):
         regimes.regime_of("moon")
 

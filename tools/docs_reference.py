@@ -57,6 +57,8 @@ def keys_of(file: str, name: str) -> tuple[str, list[Key]]:
     keys = []
     for place, node in enumerate(found.body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.target.id.startswith("_"):
+                continue
             after = found.body[place + 1] if place + 1 < len(found.body) else None
             value = after.value if isinstance(after, ast.Expr) else None
             text = str(value.value) if isinstance(value, ast.Constant) else ""
