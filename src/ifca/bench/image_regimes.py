@@ -118,7 +118,7 @@ DIGITS = (
         (PLAIN, Population(noise=0.3), Population(blur=1.0, contrast=0.6)),
     ),
     _digits("wrong-labels", "30% wrong training labels", 2, SMALL, turns(0, 90, wrong_labels=0.3)),
-    _digits("sizes", "lognormal sizes, sigma 1.2", 4, Deal(80, 40, 20, size_sigma=1.2), turns(*QUARTERS)),
+    _digits("sizes", "lognormal sizes, sigma 1.2", 4, Deal(60, 30, 20, size_sigma=1.2), turns(*QUARTERS)),
     _digits(
         "dirichlet-1-turned", "mild label skew over turns", 4, Deal(80, 50, 30, alpha=1.0), turns(*QUARTERS)
     ),

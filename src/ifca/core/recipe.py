@@ -19,8 +19,8 @@ class Recipe:
 
     algorithm: str = "ifca"
     """The method: ifca (with protection against collapse); ifca-plain (Algorithm 2 as it is in the paper);
-    global (one model for all); local (a model per client); oneshot (Algorithm 1); or a Method of your own,
-    package.module:NAME."""
+    global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server clusters
+    the clients' losses); or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca at most; global has 1 model, local one per client)."""
     rounds: int = 100

@@ -15,7 +15,7 @@ from ifca.methods.local_models import LOCAL
 from ifca.methods.method import FACTS, Method
 from ifca.methods.one_shot import ONE_SHOT
 
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, CLOVE, GLOBAL, LOCAL, ONE_SHOT)}
+_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)}
 BUILT_IN = tuple(_METHODS)
 
 
