@@ -46,22 +46,26 @@ def write_methods_figure(folder: Path, summary: dict[str, Any]) -> list[Path]:
 def methods_figure(rows: list[Row], titles: dict[str, str]) -> Figure:
     """Regimes down, points of accuracy beside the oracle's across."""
     regimes = list(dict.fromkeys(row["regime"] for row in rows))
-    figure = Figure(figsize=(WIDTH, 1.4 + 0.2 * len(regimes)), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 1.2 + 0.3 * len(regimes)), layout="constrained")
     axes = figure.subplots()
     beside = {regime: _reference(rows, regime) for regime in regimes}
-    for method, (colour, marker) in LOOKS.items():
+    for place, (method, (colour, marker)) in enumerate(LOOKS.items()):
         mine = [row for row in rows if row["method"] == method]
         if mine:
             x = [row["accuracy"] - beside[row["regime"]][0] for row in mine]
-            y = [regimes.index(row["regime"]) for row in mine]
-            size = 6.5 if method == list(LOOKS)[-1] else 4.5
+            aside = 0.09 * (place - (len(LOOKS) - 1) / 2)  # equal methods are seen beside each other
+            y = [regimes.index(row["regime"]) + aside for row in mine]
+            size = 6 if place == len(LOOKS) - 1 else 4
             axes.plot(x, y, marker, color=colour, markersize=size, label=titles[method], alpha=0.85)
     _scale(axes)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
     names = [regime + ("" if beside[regime][1] else " *") for regime in regimes]
     axes.set_yticks(range(len(regimes)), names)
+    for line in range(1, len(regimes)):
+        axes.axhline(line - 0.5, color="#DDDDDD", linewidth=0.6, zorder=0)
+    axes.grid(axis="y", visible=False)
     axes.set_ylim(len(regimes) - 0.5, -0.5)
-    star = "" if all(known for _, known in beside.values()) else "; * no truth known: to the best method"
+    star = "" if all(known for _, known in beside.values()) else " (* no oracle: beside the best method)"
     axes.set_xlabel(f"points of accuracy beside the oracle{star}")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure

@@ -73,7 +73,8 @@ def _accuracy(row: Row | None) -> str:
     if row is None:
         return "–"
     clusters = "" if row["ari"] is None else f" ({row['ari']:.2f})"
-    return f"{row['accuracy']:.1f} ± {row['accuracy_std']:.1f}{clusters}"
+    spread = f" ± {row['accuracy_std']:.1f}" if len(row["seeds"]) > 1 else ""
+    return f"{row['accuracy']:.1f}{spread}{clusters}"
 
 
 def _costs(rows: list[Row]) -> str:
