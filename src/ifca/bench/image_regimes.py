@@ -143,6 +143,7 @@ DIGITS = (
         turns(*QUARTERS),
         option="gradient",
         step_size=1.5,
+        erm_step_size=0.1,
         rounds=300,
     ),
     _digits(
