@@ -17,10 +17,10 @@ import torch
 
 from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.paper import jobs
-from ifca.paper.choice import chosen_seeds
-from ifca.paper.execute import commit_of, device_name, versions
 from ifca.paper.measure import measured
 from ifca.paper.table1_cifar import EVERY, ROUNDS
+from ifca.runs.units.choice import chosen_seeds
+from ifca.runs.units.execute import commit_of, device_name, versions
 from ifca.training import fit
 
 CUDA = torch.device("cuda")

@@ -59,7 +59,7 @@ def test_the_folder_is_complete(finished: tuple[Path, str]) -> None:
     assert (out / "restarts" / "0" / "checkpoint.safetensors").exists()
     summary = json.loads((out / "summary.json").read_text())
     assert summary.keys() >= SUMMARY_KEYS
-    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot"}
+    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot", "clove"}
     for baseline in summary["baselines"].values():
         assert baseline.keys() >= SUMMARY_KEYS
     assert len(summary["restarts"]) == 2
@@ -164,7 +164,7 @@ def test_own_folder_and_own_model(tmp_path: Path) -> None:
     assert summary["test_accuracy"] is None
     assert summary["test_loss"] < 1e-3
     assert summary["cluster_accuracy"] is None
-    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot"}
+    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot", "clove"}
     assert summary["baselines"]["global"]["test_loss"] > 1
     np.savez(tmp_path / "wide.npz", x=np.zeros((4, 3)), y=np.zeros((4, 2)))
     assert_refused(ifca("assign", "out", "wide.npz", cwd=tmp_path), "wide.npz: y has 2 target(s) a sample")

@@ -31,9 +31,10 @@ from ifca.paper import (
     theory_convex,
     theory_linear,
 )
-from ifca.paper.execute import run_unit
-from ifca.paper.frame import Line, Unit
+from ifca.paper.experiments import run_unit_of
 from ifca.paper.statistics import line_through, mean_std, power_law, wilson
+from ifca.runs.units.execute import run_unit
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 from ifca.training.start import drawn_models
 
@@ -70,7 +71,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def done(name: str, setting: str, algorithm: str, quick: bool = True) -> Line:
-    return run_unit((Unit(name, setting, algorithm, 0, quick), "cpu"))
+    return run_unit(Unit(name, setting, algorithm, 0, quick), run_unit_of, "cpu")
 
 
 @pytest.mark.usefixtures("tiny")

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 from ifca.cli import main as cli
 from ifca.core.errors import InvalidInput
 from ifca.data.files import working_in
-from ifca.paper.choice import chosen_names, chosen_seeds
-from ifca.paper.execute import PACKAGE, commit_of, execute
-from ifca.paper.experiments import MODULES, experiment
-from ifca.paper.frame import Line
-from ifca.paper.lines import RUNS, append, key, read_lines
+from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.panels import panels
 from ifca.paper.reproduce import Choice, reproduce
 from ifca.paper.summary import finished, summary
 from ifca.report.paper.paper_figures import write_figure
 from ifca.report.paper.paper_tables import markdown, table_of
 from ifca.report.paper.results_page import results_page, sections, write_results_page
+from ifca.runs.units.choice import chosen_names, chosen_seeds
+from ifca.runs.units.execute import PACKAGE, commit_of, execute
+from ifca.runs.units.lines import RUNS, append, key, read_lines
+from ifca.runs.units.unit import Line
 
 ROOT = Path(__file__).parent.parent
 ROW = [
@@ -146,19 +146,22 @@ def test_choices_of_units() -> None:
 
 def test_finished_units_are_never_repeated(tmp_path: Path) -> None:
     units = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
-    assert execute(units, tmp_path) == 1
+    assert execute(units, tmp_path, run_unit_of) == 1
     before = (tmp_path / RUNS).read_bytes()
-    assert execute(units, tmp_path) == 0
+    assert execute(units, tmp_path, run_unit_of) == 0
     assert (tmp_path / RUNS).read_bytes() == before
     more = experiment("theory-linear").units(quick=True, seeds=range(3), settings=("alpha=0.1 rho=1",))
     told: list[tuple[int, int]] = []
-    assert execute(more, tmp_path, workers=2, on_line=lambda _line, n, of: told.append((n, of))) == 2
+    count = execute(more, tmp_path, run_unit_of, workers=2, on_line=lambda _line, n, of: told.append((n, of)))
+    assert count == 2
     assert told == [(2, 3), (3, 3)]
     assert sorted(line["seed"] for line in read_lines(tmp_path, quick=True)) == [0, 1, 2]
     with pytest.raises(InvalidInput, match="line 1 is of a quick run"):
         read_lines(tmp_path, quick=False)
+    later = experiment("theory-linear").units(quick=True, seeds=range(5), settings=("alpha=0.1 rho=1",))
+    assert [execute(later, tmp_path, run_unit_of, workers=n, seconds=0) for n in (1, 2)] == [0, 0]
     with pytest.raises(InvalidInput, match="workers must be at least 1"):
-        execute(units, tmp_path, workers=0)
+        execute(units, tmp_path, run_unit_of, workers=0)
 
 
 def test_lines_that_are_torn_or_altered(tmp_path: Path) -> None:
@@ -202,10 +205,10 @@ def test_lines_that_are_none(text: bytes, reason: str, tmp_path: Path) -> None:
 def test_two_processes_do_not_run_the_same_units(tmp_path: Path) -> None:
     units = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
     with working_in(tmp_path), pytest.raises(InvalidInput, match="another process"):
-        execute(units, tmp_path)
+        execute(units, tmp_path, run_unit_of)
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
-        execute(units, tmp_path / "file" / "folder")  # known before anything is trained
+        execute(units, tmp_path / "file" / "folder", run_unit_of)  # known before anything is trained
     assert read_lines(tmp_path, quick=True) == []
 
 
@@ -234,7 +237,7 @@ def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.
 def test_a_line_has_the_commit_and_the_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("IFCA_COMMIT", raising=False)
     unit, *_ = experiment("theory-linear").units(quick=True, seeds=range(1), settings=("alpha=0.1 rho=1",))
-    execute([unit], tmp_path)
+    execute([unit], tmp_path, run_unit_of)
     (line,) = read_lines(tmp_path, quick=True)
     assert {"ifca", "python", "torch", "numpy"} == line["versions"].keys()
     head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)

@@ -94,7 +94,7 @@ def test_digits_are_those_of_scikit_learn(file: str, monkeypatch: pytest.MonkeyP
 
     expected = load_digits()
     monkeypatch.setattr(digits, "FILE", file)
-    images, labels = digits._digits()
+    images, labels = digits.read_digits()
     assert np.array_equal(images, (expected.images / 16).astype(np.float32))
     assert np.array_equal(labels, expected.target)
     assert (str(images.dtype), str(labels.dtype)) == ("float32", "int64")

@@ -31,6 +31,9 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ('[data] name = "rotated-cifar"', "", "runs/data_config.py", ("RotatedData", "RotatedCifarData")),
     ('[data] name = "femnist"', "", "runs/data_config.py", ("FemnistData",)),
     ('[data] name = "mnist-writers"', "", "runs/data_config.py", ("WritersData",)),
+    ('[data] name = "partition"', "", "runs/data_config.py", ("PartitionData",)),
+    ("[data.deal]", "", "data/dealing.py", ("Deal",)),
+    ("[[data.populations]]", "", "data/population.py", ("Population",)),
     ("[federation]", "", "runs/config.py", ("FederationConfig",)),
 )
 
@@ -54,6 +57,8 @@ def keys_of(file: str, name: str) -> tuple[str, list[Key]]:
     keys = []
     for place, node in enumerate(found.body):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.target.id.startswith("_"):
+                continue
             after = found.body[place + 1] if place + 1 < len(found.body) else None
             value = after.value if isinstance(after, ast.Expr) else None
             text = str(value.value) if isinstance(value, ast.Constant) else ""

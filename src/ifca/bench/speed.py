@@ -22,7 +22,7 @@ from ifca.engines.gram.fast import applies
 from ifca.engines.live_models import train_live
 from ifca.engines.precision import Precision, products
 from ifca.engines.sweep import sweep
-from ifca.methods import Round
+from ifca.methods import Ask, Round
 from ifca.models import cifar_cnn, linear, mlp
 from ifca.training import Job
 from ifca.training.rounds import taking_part
@@ -136,7 +136,8 @@ def round_seconds(job: Job, rounds: int) -> float:
     def one(state: ClusterState) -> ClusterState:
         who, known = taking_part(job, state)
         replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
-        return job.method.server(problem, state, Round(who, known, replies), engine.compare)[0]
+        ask = Ask(lambda asked, some, models: train_live(engine, asked, some, models), engine.compare)
+        return job.method.server(problem, state, Round(who, known, replies), ask)[0]
 
     warm = 3 if job.device.type == "cuda" or job.recipe.stable_after else int(job.engine != "loop")
     best = float("inf")

@@ -1,15 +1,18 @@
-"""The verb 'ifca bench'."""
+"""The verbs 'ifca bench' and 'ifca bench-methods'."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifca.cli.options import Device
+from ifca.cli.options import DataDir, Device
+from ifca.core.errors import Interrupted
 
 if TYPE_CHECKING:
     from ifca.bench.speed import Elsewhere
@@ -52,3 +55,49 @@ def _flower() -> Elsewhere | None:
     from ifca.federation.timing import flower_seconds
 
     return flower_seconds
+
+
+def bench_methods_command(
+    regime: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    method: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="first:end; the table is of 0:10.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Minutes after which no unit is begun; the same command goes on.")
+    ] = None,
+    processes: Annotated[int, typer.Option(help="Units at a time, each with one thread.")] = 1,
+    out: Annotated[Path, typer.Option(help="Results go to OUT/methods.")] = Path("results"),
+    device: Device = None,
+    data_dir: DataDir = None,
+    no_run: Annotated[bool, typer.Option("--no-run", help="Only report what is there; run nothing.")] = False,
+) -> None:
+    """Compare methods on many kinds of federations: what is not done yet, then summary, table and picture."""
+    from rich.console import Console
+
+    from ifca.bench.methods import NAME, Choice, bench_methods
+    from ifca.bench.standings import SUMMARY, write_standings
+    from ifca.data.public.places import VARIABLE
+    from ifca.report.methods_figure import write_methods_figure
+    from ifca.report.methods_table import write_methods_table
+    from ifca.report.terminal.unit_bar import watching_units
+    from ifca.runs.units.choice import chosen_names, chosen_seeds
+    from ifca.runs.units.time_left import Estimate
+
+    if data_dir is not None:
+        os.environ[VARIABLE] = str(data_dir)  # for other processes too
+    names, left_out = (chosen_names(regime), chosen_names(method)), list[str]()
+    choice = Choice(*names, chosen_seeds(seeds), device or "auto", processes, time_limit)
+    if not no_run:
+        with watching_units(Console(), NAME, Estimate(processes)) as on_line:
+            try:
+                left_out = bench_methods(out, choice, on_line)
+            except KeyboardInterrupt:
+                again = "interrupted; the same command goes on after the last finished unit"
+                raise Interrupted(again) from None
+    folder = out / NAME
+    summary = write_standings(folder)
+    files = [folder / SUMMARY, write_methods_table(folder, summary), *write_methods_figure(folder, summary)]
+    for one in summary["behind"]:
+        typer.echo(f"{one['regime']}: ifca is {one['behind']:+.2f} points behind {one['best']}")
+    typer.echo("written: " + ", ".join(str(file) for file in files))
+    for sentence in left_out:
+        typer.echo(f"left out: {sentence}", err=True)

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from ifca import __version__
-from ifca.cli.benching import bench_command
+from ifca.cli.benching import bench_command, bench_methods_command
 from ifca.cli.choosing import choose_k_command
 from ifca.cli.federating import app as federate_app
 from ifca.cli.public_data import app as data_app
@@ -37,6 +37,7 @@ VERBS: dict[str, typer.Typer | Callable[..., None]] = {
     "choose-k": choose_k_command,
     "federate": federate_app,
     "bench": bench_command,
+    "bench-methods": bench_methods_command,
     "reproduce": reproduce_command,
 }
 """Name -> the verb, or the group of verbs."""

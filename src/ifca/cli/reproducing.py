@@ -33,8 +33,8 @@ def reproduce_command(
 ) -> None:
     """Run an experiment of the paper: what is not done yet, then its table, figure and summary."""
     from ifca.data.public.places import VARIABLE
-    from ifca.paper.choice import chosen_names, chosen_seeds
     from ifca.paper.reproduce import Choice
+    from ifca.runs.units.choice import chosen_names, chosen_seeds
 
     if data_dir is not None:
         os.environ[VARIABLE] = str(data_dir)  # for the workers too
@@ -73,8 +73,8 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
 
     from ifca.paper.reproduce import folder_of, reproduce
     from ifca.paper.summary import SUMMARY, finished
-    from ifca.paper.time_left import Estimate
     from ifca.report.terminal.unit_bar import watching_units
+    from ifca.runs.units.time_left import Estimate
 
     found, folder = experiment(name), folder_of(out, name, choice.quick)
     with watching_units(Console(), name, Estimate(choice.workers)) as on_line:

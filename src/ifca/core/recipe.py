@@ -19,8 +19,8 @@ class Recipe:
 
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
-    paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); or a Method of
-    your own, package.module:NAME."""
+    paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
+    clusters the clients' losses); or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -60,9 +60,10 @@ class Recipe:
     """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
     restarts: int = 1
     """Number of initialisations; the one with the lowest training loss of the clients is kept."""
-    initial: Literal["random", "bernoulli", "balanced"] = "random"
+    initial: Literal["random", "bernoulli", "balanced", "oneshot"] = "random"
     """Draw of the k initial models: the model's own initialisation; Bernoulli(0.5) per coordinate; balanced
-    (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients."""
+    (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients;
+    oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
     erm_step_size: float | None = None

@@ -19,7 +19,7 @@ from torch import Tensor
 from ifca.core.random import UInts
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params
-from ifca.methods.method import Ask
+from ifca.methods.method import Compare
 from ifca.methods.referee import verdict
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
 
 
 def founded(
-    solutions: Solutions, compare: Ask, k: int, keys: UInts, alpha: float
+    solutions: Solutions, compare: Compare, k: int, keys: UInts, alpha: float
 ) -> tuple[Tensor, Savings | None]:
     """A group of each client [m], -1 for one that sent nothing; and what clients said of two proposals."""
     here = solutions.answered
@@ -47,7 +47,7 @@ def founded(
     return groups, found
 
 
-def _compared(solutions: Solutions, compare: Ask, here: Tensor, proposals: list[Tensor]) -> Savings:
+def _compared(solutions: Solutions, compare: Compare, here: Tensor, proposals: list[Tensor]) -> Savings:
     """What clients lose more under the first proposal than under the second."""
     means = [group_means({n: v[here] for n, v in solutions.theta.items()}, some) for some in proposals]
     both = {name: torch.cat([mean[name] for mean in means]) for name in means[0]}

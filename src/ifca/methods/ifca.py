@@ -158,7 +158,7 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     live, group = places_of(state.live).tolist(), memory.given[now.who]
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
-    found = ask(models, now.who, *compared(live, group))
+    found = ask.compare(models, now.who, *compared(live, group))
     state = _counted(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
     memory = replace(memory, evidence=added(memory.evidence, live, group, found))
     if state.round - memory.since < math.ceil(1 / problem.recipe.participation):

@@ -17,10 +17,12 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, known_identity
 from ifca.core.initial import is_balanced
+from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
 from ifca.methods.averaging import average, initial_state
 from ifca.methods.method import Ask, Event, Method, Problem, Round
+from ifca.methods.one_shot import start as one_shot
 
 REDRAWS = 1000
 
@@ -29,6 +31,8 @@ def start(problem: Problem, restart: int) -> ClusterState:
     """K different models; nobody's identity is known."""
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
     state = initial_state(theta, torch.full((problem.m,), -1))
+    if problem.recipe.initial == "oneshot":
+        return one_shot(problem, restart)
     return balanced(problem, state, restart) if problem.recipe.initial == "balanced" else state
 
 
@@ -45,6 +49,13 @@ def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterStat
             return replace(first, theta=theta)
     draws = f"{REDRAWS} draws of {problem.models} models"
     raise InvalidInput(f'initial = "balanced": none of {draws} is balanced')
+
+
+def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
+    """All models; in the first round after a one-shot start each client's own."""
+    if recipe.initial == "oneshot" and state.round == 0:
+        return state.identity[who]
+    return known_identity(recipe, state, who)
 
 
 def server(
@@ -64,7 +75,7 @@ IFCA_PLAIN = Method(
     title="plain IFCA",
     about="plain IFCA: one model per cluster, as in the paper, without repair",
     start=start,
-    sends=known_identity,
+    sends=sends,
     server=server,
     serves=choose,
     chooses=True,

@@ -23,9 +23,17 @@ Event = dict[str, Any]
 """Something that the server decided in a round: a line of the report."""
 
 
-Ask = Callable[[Params, Tensor, Tensor, Tensor], Savings]
+Compare = Callable[[Params, Tensor, Tensor, Tensor], Savings]
 """models [a, ...], clients [p], the number of each one's own model [p], those of others [p, q] -> what it
 would lose more under them, on samples that it set aside (Needs.aside)."""
+
+
+class Ask(NamedTuple):
+    """What a server may ask once more in the same round."""
+
+    turn: Callable[[ClusterState, Tensor, Tensor], Replies]
+    """state, clients [p], the one model that each is sent [p] -> their replies to another turn."""
+    compare: Compare
 
 
 @dataclass(frozen=True)
@@ -45,8 +53,8 @@ class Problem:
     """restart -> a simple model of each client alone (line 1 of Algorithm 1) [m, ...]; bytes down, up [m]."""
     solve: Callable[[], Solutions]
     """-> each client's solution of the probe, without the samples that it sets aside."""
-    compare: Ask
-    """As a method's server may ask, but of probes."""
+    compare: Compare
+    """Of such solutions."""
     cluster: Callable[[Params], Tensor]
     """models [m, ...] -> clusters [m], by the clusterer of the job (line 2 of Algorithm 1)."""
 
@@ -111,7 +119,7 @@ class Method:
     start: Callable[[Problem, int], ClusterState]
     """problem, number of the restart -> the state before round 0."""
     server: Callable[[Problem, ClusterState, Round, Ask], tuple[ClusterState, list[Event] | None]]
-    """problem, state, the round, a way to compare models -> the next state; events (None: never any)."""
+    """problem, state, the round, a way to ask once more -> the next state; events (None: never any)."""
     models: Callable[[Recipe, int], int] = lambda recipe, _m: recipe.k
     """recipe, m -> places for models."""
     takes_part: Callable[[Recipe, ClusterState, Tensor], Tensor] = sampled

@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 from ifca.core.errors import IFCAError
-from ifca.paper.choice import chosen_names, chosen_seeds
-from ifca.paper.execute import execute
-from ifca.paper.experiments import MODULES, experiment
-from ifca.paper.frame import Line
+from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.reproduce import folder_of
-from ifca.paper.time_left import Estimate
+from ifca.runs.units.choice import chosen_names, chosen_seeds
+from ifca.runs.units.execute import execute
+from ifca.runs.units.time_left import Estimate
+from ifca.runs.units.unit import Line
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def main() -> None:
                 sys.stdout.flush()
 
             folder = folder_of(given.out, name, given.quick)
-            execute(units, folder, device=given.device, workers=given.workers, on_line=say)
+            execute(units, folder, run_unit_of, device=given.device, workers=given.workers, on_line=say)
     except (IFCAError, OSError) as reason:
         sys.stderr.write(f"error: {reason}\n")
         sys.exit(2)

@@ -8,11 +8,12 @@ import torch
 
 from ifca.core.callbacks import Record
 from ifca.paper import jobs
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.measure import clusters
 from ifca.paper.table1_cifar import ROWS
 from ifca.paper.table1_mnist import QUICK as QUICK_MNIST
 from ifca.paper.table1_mnist import SAMPLES, SHARE
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 
 ROUNDS = 40

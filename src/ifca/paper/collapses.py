@@ -12,11 +12,12 @@ import torch
 
 from ifca.engines.precision import Precision
 from ifca.paper import jobs
-from ifca.paper.frame import Experiment, Line, Scale, Unit
-from ifca.paper.lines import key
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.measure import measured
 from ifca.paper.panels import panels
 from ifca.paper.success import distance_to, one_start, verdict
+from ifca.runs.units.lines import key
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 
 PAIR = ("ifca-plain", "ifca")

@@ -9,8 +9,9 @@ import torch
 
 from ifca.core.callbacks import Record
 from ifca.paper import jobs
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.measure import clusters
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import fit
 
 GOALS = (80, 90)  # percent

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from ifca.core.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import torch
+
     from ifca.paper.frame import Experiment
+    from ifca.runs.units.unit import Line, Unit
 
 MODULES = {
     **{f"synthetic-{panel}": "success" for panel in "abcd"},
@@ -31,3 +34,8 @@ def experiment(name: str) -> Experiment:
         raise InvalidInput(f"unknown experiment {name} (known: {', '.join(MODULES)})")
     found: Experiment = import_module(f"ifca.paper.{MODULES[name]}").EXPERIMENTS[name]
     return found
+
+
+def run_unit_of(unit: Unit, device: torch.device) -> Line:
+    """A unit of whichever experiment, in whichever process."""
+    return experiment(unit.experiment).run(unit, device)

@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from ifca.core.errors import InvalidInput
-
-Line = dict[str, Any]
-"""A finished unit: setting, algorithm, seed and what was measured; a line of runs.jsonl."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One training (or a few that share their data): the smallest part that is never repeated."""
-
-    experiment: str
-    setting: str
-    algorithm: str
-    seed: int
-    quick: bool = False
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What tells the units of an experiment apart."""
-        return self.setting, self.algorithm, self.seed
+from ifca.runs.units.unit import Line, Unit
 
 
 @dataclass(frozen=True)

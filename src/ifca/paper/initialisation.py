@@ -10,8 +10,9 @@ from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.methods.ifca_plain import IFCA_PLAIN
 from ifca.paper import jobs
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.measure import clusters
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, fit
 
 RESTARTS = (1, 5, 10)

@@ -8,7 +8,7 @@ import torch
 
 from ifca.core.callbacks import Record
 from ifca.core.metrics import cluster_accuracy
-from ifca.paper.frame import Line
+from ifca.runs.units.unit import Line
 from ifca.training import Fitted
 
 RULES = ("test_accuracy", "test_accuracy_train_rule")

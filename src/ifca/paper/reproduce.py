@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ifca.core.errors import InvalidInput
-from ifca.data.public.places import VARIABLE, data_folders
-from ifca.data.public.public_sets import source_of
-from ifca.paper.execute import OnLine, execute
-from ifca.paper.experiments import experiment
-from ifca.paper.frame import Experiment, Unit
-from ifca.paper.lines import key
+from ifca.data.public.public_sets import not_here, source_of
+from ifca.paper.experiments import experiment, run_unit_of
+from ifca.paper.frame import Experiment
 from ifca.paper.summary import finished, write_summary
+from ifca.runs.units.execute import OnLine, execute
+from ifca.runs.units.lines import key
+from ifca.runs.units.unit import Unit
 
 
 @dataclass(frozen=True)
@@ -51,21 +51,15 @@ def reproduce(
     units = [unit for unit in units if unit.key in done or unit.setting not in left_out]
     if left_out and not units:
         raise InvalidInput(next(iter(left_out.values())))
-    execute(units, folder, device=choice.device, workers=choice.workers, on_line=on_line)
+    execute(units, folder, run_unit_of, device=choice.device, workers=choice.workers, on_line=on_line)
     return write_summary(found, folder, choice.quick), list(left_out.values())
 
 
 def without_data(found: Experiment, todo: list[Unit]) -> dict[str, str]:
     """Settings that cannot be run because their data is not here, with a sentence each."""
     return {
-        unit.setting: f"{found.name}: {unit.setting} needs {_not_here(name)}"
+        unit.setting: f"{found.name}: {unit.setting} needs {not_here(name)}"
         for unit in todo
         for name in found.data(unit.setting)
         if source_of(name).where(None) is None
     }
-
-
-def _not_here(name: str) -> str:
-    places = " nor in ".join(str(folder / name) for folder in data_folders())
-    how = source_of(name).by_hand or f"'ifca data get {name}' fetches it"
-    return f"{name}, which is not in {places}; {how}, or say where it is (--data-dir or {VARIABLE})"

@@ -18,8 +18,9 @@ from ifca.core.recipe import Recipe
 from ifca.data import mixture_of_regressions
 from ifca.engines.sweep import sweep
 from ifca.models import linear
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.panels import Panel, Point, panels
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, Job, fit
 
 TRIAL = "all points of a trial"

@@ -8,9 +8,10 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
-from ifca.paper.frame import Experiment, Line, Paper
-from ifca.paper.lines import RUNS, key, read_lines
+from ifca.paper.frame import Experiment, Paper
 from ifca.paper.statistics import mean_std, wilson
+from ifca.runs.units.lines import RUNS, key, read_lines
+from ifca.runs.units.unit import Line
 
 SUMMARY = "summary.json"
 SHARES = ("all_right", "success")  # yes or no: reported as a share, with an interval

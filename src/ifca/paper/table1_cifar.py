@@ -11,9 +11,10 @@ from ifca.methods.local_models import LOCAL
 from ifca.models import mlp
 from ifca.paper import jobs
 from ifca.paper.cnn_alone import tested_on_all
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.measure import measured
 from ifca.paper.table1_mnist import local as fast_local
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 
 ROUNDS, EVERY, PART = 600, 20, 50

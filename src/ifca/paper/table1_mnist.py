@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from ifca.paper import jobs
-from ifca.paper.frame import Experiment, Line, Paper, Scale, Unit
+from ifca.paper.frame import Experiment, Paper, Scale
 from ifca.paper.measure import measured
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 from ifca.training.local_training import local_scores
 

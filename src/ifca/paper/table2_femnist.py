@@ -15,8 +15,9 @@ from ifca.models import mlp
 from ifca.models.networks import Standardise
 from ifca.paper import jobs
 from ifca.paper.cnn_alone import tested_on_own
-from ifca.paper.frame import Experiment, Line, Paper, Scale, Unit
+from ifca.paper.frame import Experiment, Paper, Scale
 from ifca.paper.measure import measured
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job, fit
 
 ROUNDS, EVERY, PART = 1200, 100, 60

@@ -13,8 +13,8 @@ from torch import Tensor
 from ifca.core.callbacks import Record
 from ifca.core.metrics import distance
 from ifca.core.types import ClusterState, Params
-from ifca.paper.frame import Line
 from ifca.paper.statistics import Slope, line_through, power_law
+from ifca.runs.units.unit import Line
 from ifca.training import Job, fit
 
 NAME = "fc1.weight"

@@ -14,8 +14,9 @@ from ifca.core.random import generator
 from ifca.core.recipe import Recipe
 from ifca.data import Clients, Federation
 from ifca.models import linear
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.theory import described, distances_by_round, exponents, near, number
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job
 
 ROUNDS, ALPHA, L2, NORM, DIMENSION = 30, 0.2, 0.1, 3.0, 10

@@ -13,7 +13,7 @@ from ifca.core.random import generator
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, mixture_of_regressions
 from ifca.models import linear
-from ifca.paper.frame import Experiment, Line, Scale, Unit
+from ifca.paper.frame import Experiment, Scale
 from ifca.paper.statistics import line_through, power_law
 from ifca.paper.theory import (
     NAME,
@@ -24,6 +24,7 @@ from ifca.paper.theory import (
     near,
     number,
 )
+from ifca.runs.units.unit import Line, Unit
 from ifca.training import Job
 
 ROUNDS, ALPHA = 20, 0.2

@@ -17,7 +17,7 @@ from ifca.core.recipe import Recipe
 from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
-from ifca.runs.data_config import STRICT, DigitsData, Positive, PublicData, SyntheticData
+from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 
 if sys.version_info >= (3, 11):
@@ -198,6 +198,8 @@ def with_absolute_paths(config: Config) -> Config:
     elif isinstance(config.data, PublicData) and config.data.folder is not None:
         folder = str(Path(config.data.folder).expanduser().resolve())
         config = replace(config, data=replace(config.data, folder=folder))
+    elif isinstance(config.data, PartitionData) and config.data.path is not None:
+        config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
     if config.warm_start is not None:
         config = replace(config, warm_start=str(Path(config.warm_start).resolve()))
     return config
@@ -209,9 +211,12 @@ def config_dict(config: Config) -> dict[str, Any]:
     return result
 
 
-def _without_none(content: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in content.items() if value is not None}
-    return {name: _without_none(v) if isinstance(v, dict) else v for name, v in kept.items()}
+def _without_none(content: Any) -> Any:
+    if isinstance(content, list):
+        return [_without_none(part) for part in content]
+    if not isinstance(content, dict):
+        return content
+    return {name: _without_none(value) for name, value in content.items() if value is not None}
 
 
 def _set(content: dict[str, Any], setting: str) -> None:

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ifca.core.errors import InvalidInput
 from ifca.data import (
+    Deal,
     Federation,
+    Population,
     femnist,
     mixture_of_regressions,
     mnist_writers,
+    partition,
+    read_mnist,
     rotated_cifar,
     rotated_digits,
     rotated_mnist,
 )
+from ifca.data.partition import read_samples
+from ifca.data.public.digits import read_digits
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -158,7 +166,50 @@ class WritersData:
         return mnist_writers(**_arguments(self, seed))
 
 
-PublicData = RotatedMnistData | RotatedCifarData | FemnistData | WritersData
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class PartitionData:
+    """A labelled set of samples, dealt to clients and changed by population."""
+
+    name: Literal["partition"]
+    source: Literal["digits", "mnist", "npz"] = "digits"
+    """digits: scikit-learn's; mnist; npz: a file of yours with arrays x, y (and x_test, y_test)."""
+    path: str | None = None
+    """The .npz file, seen from where the command is given or else from the config's folder."""
+    folder: str | None = None
+    """Folder that holds mnist/; none: IFCA_DATA, then the user's cache."""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the samples kept to test on, where the set has no test part of its own."""
+    classes: Positive | None = None
+    """Number of classes; none: the largest label and one."""
+    deal: Deal = Deal()
+    """A table [data.deal]: how many clients, how many samples each, which skew."""
+    populations: tuple[Population, ...] = (Population(),)
+    """Tables [[data.populations]], a true cluster each: its share, and what it does to its samples."""
+    seed: int | None = None
+    """Seed of the deal; none: the run's seed."""
+
+    def federation(self, seed: int) -> Federation:
+        """Read and deal."""
+        if (self.path is None) == (self.source == "npz"):
+            raise InvalidInput('data.path names the file of data.source = "npz", and of no other source')
+        return partition(
+            *self._samples(),
+            deal=self.deal,
+            populations=self.populations,
+            test_share=self.test_share,
+            classes=self.classes,
+            seed=seed if self.seed is None else self.seed,
+        )
+
+    def _samples(self) -> tuple[Any, ...]:
+        """x, y, and x_test, y_test where there are any."""
+        if self.source == "mnist":
+            train, test = read_mnist(self.folder)
+            return (*train, *test)
+        return read_digits() if self.path is None else read_samples(Path(self.path))
+
+
+PublicData = RotatedMnistData | RotatedCifarData | FemnistData | WritersData | PartitionData
 
 
 def _arguments(data: Any, seed: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ifca.core.types import ClusterState
 from ifca.data import Clients
 from ifca.engines.base import Engine
 from ifca.engines.live_models import train_live
-from ifca.methods import Problem, Round
+from ifca.methods import Ask, Problem, Round
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
 
@@ -87,7 +87,11 @@ def one_round(
         who, known = who[replies.answered], known[replies.answered]
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
-    after, events = job.method.server(problem, state, Round(who, known, replies), engine.compare)
+    def turn(asked: ClusterState, some: Tensor, models: Tensor) -> Replies:
+        return train_live(engine, asked, some, models)
+
+    now, ask = Round(who, known, replies), Ask(turn, engine.compare)
+    after, events = job.method.server(problem, state, now, ask)
     record = describe(job, state, after, who, known, replies)
     return after, record if events is None else {**record, "events": events}
 

@@ -25,7 +25,7 @@ def rotated_digits(
     `samples` training images and its share of its rotation's test images. Pixels are scaled to [0, 1]. An
     angle that is named twice deals twice: (0, 0, 0, 0) has no clusters to be found.
     """
-    images, labels = _digits()
+    images, labels = read_digits()
     order = shuffled(seed, "digits-split", np.array([len(images)]), np.array([0]))[0]
     held_out = round(test_share * len(images))
     test, train = order[:held_out], order[held_out:]
@@ -47,7 +47,7 @@ def rotated_digits(
     return Federation.from_clients(federation, classes=10)
 
 
-def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def read_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Images [1797, 8, 8] in [0, 1] and labels [1797], as scikit-learn's load_digits gives them.
 
     Read from its file: to import scikit-learn takes longer than the first round.

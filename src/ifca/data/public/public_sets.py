@@ -15,7 +15,7 @@ from ifca.data.public import cifar, mnist, writers
 from ifca.data.public.download import Remote
 from ifca.data.public.femnist import femnist, femnist_place
 from ifca.data.public.fetch import Folder, Source, checked
-from ifca.data.public.places import find
+from ifca.data.public.places import VARIABLE, data_folders, find
 from ifca.data.public.rotated import Images
 
 MNIST_MIRRORS = (
@@ -143,3 +143,10 @@ def source_of(name: str) -> Source:
         if source.name == name:
             return source
     raise InvalidInput(f"unknown data set {name} (known: {', '.join(source.name for source in SOURCES)})")
+
+
+def not_here(name: str) -> str:
+    """What to say of a data set that is nowhere."""
+    places = " nor in ".join(str(folder / name) for folder in data_folders())
+    how = source_of(name).by_hand or f"'ifca data get {name}' fetches it"
+    return f"{name}, which is not in {places}; {how}, or say where it is (--data-dir or {VARIABLE})"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from ifca.paper.frame import Line
+from ifca.runs.units.unit import Line
 
 SHOWN = (
     *("test_accuracy", "test_accuracy_train_rule", "cluster_accuracy", "live_clusters", "success"),
-    *("floor", "identity_error"),
+    *("floor", "identity_error", "accuracy", "ari", "live"),
 )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -19,47 +20,65 @@ import torch
 import ifca
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.data.files import working_in
-from ifca.paper.experiments import experiment
-from ifca.paper.frame import Line, Unit
-from ifca.paper.lines import append, key, prepared, read_lines
+from ifca.runs.units.lines import append, key, prepared, read_lines
+from ifca.runs.units.unit import Line, Unit
 from ifca.training.job import choose_device
 
 PACKAGE = Path(ifca.__file__).parent
 OnLine = Callable[[Line, int, int], None]
 """Told each line, how many units are done, and of how many."""
+Run = Callable[[Unit, torch.device], Line]
+"""What a unit measures; a function of a module, so that another process can import it."""
 
 
 def execute(
-    units: list[Unit], folder: Path, *, device: str = "auto", workers: int = 1, on_line: OnLine | None = None
+    units: list[Unit],
+    folder: Path,
+    run: Run,
+    *,
+    device: str = "auto",
+    workers: int = 1,
+    on_line: OnLine | None = None,
+    seconds: float | None = None,
 ) -> int:
-    """Run what has no line yet; returns how many units that were."""
+    """Run what has no line yet; returns how many units that were. seconds: none is begun after so many."""
     choose_device(device)  # refuse before anything is begun
     if workers < 1:
         raise InvalidInput(f"workers must be at least 1, got {workers}")
     if not units:
         return 0
     prepared(folder)
+    end, count = time.monotonic() + (math.inf if seconds is None else seconds), 0
     with working_in(folder):
         done = {key(line) for line in read_lines(folder, units[0].quick)}
         todo = [unit for unit in units if unit.key not in done]
         commit = commit_of(PACKAGE)
-        for count, line in enumerate(_lines(todo, device, workers), 1):
+        for count, line in enumerate(_lines(todo, run, device, workers, end), 1):
             line["commit"] = commit
             append(folder, line)
             if on_line is not None:
                 on_line(line, len(units) - len(todo) + count, len(units))
-    return len(todo)
+    return count
 
 
-def _lines(todo: list[Unit], device: str, workers: int) -> Iterator[Line]:
+def _lines(todo: list[Unit], run: Run, device: str, workers: int, end: float) -> Iterator[Line]:
+    """end: the moment after which no unit is begun."""
     if workers == 1 or len(todo) < 2:
-        yield from (run_unit((unit, device)) for unit in todo)
+        for unit in todo:
+            if time.monotonic() < end:
+                yield run_unit(unit, run, device)
         return
     others, spawn = set(active_children()), get_context("spawn")
     with ProcessPoolExecutor(min(workers, len(todo)), spawn, _begin) as pool:
         try:
-            work = [pool.submit(run_unit, (unit, device)) for unit in todo]
-            yield from (done.result() for done in as_completed(work))
+            left, work = list(reversed(todo)), set[Future[Line]]()
+            while work or left:
+                while left and len(work) < workers and time.monotonic() < end:
+                    work.add(pool.submit(run_unit, left.pop(), run, device))
+                if not work:
+                    return
+                done, work = wait(work, return_when=FIRST_COMPLETED)
+                yield from (one.result() for one in done)
         except BrokenProcessPool:
             message = "a worker process was killed, perhaps because memory ran out; the same command goes on"
             raise IFCAError(
@@ -84,12 +103,11 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def run_unit(given: tuple[Unit, str]) -> Line:
-    """One unit as a line; a training that diverges is a result too."""
-    unit, name = given
+def run_unit(unit: Unit, run: Run, name: str) -> Line:
+    """One unit as a line; a training that diverges is a result too. name: of the device."""
     device, began = choose_device(name), time.perf_counter()
     try:
-        found = experiment(unit.experiment).run(unit, device)
+        found = run(unit, device)
     except Diverged as reason:
         found = {"diverged": str(reason)}
     line: Line = {"setting": unit.setting, "algorithm": unit.algorithm, "seed": unit.seed}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ifca.core.errors import InvalidInput
 from ifca.data.jsonl import append_jsonl, read_jsonl
-from ifca.paper.frame import Line
+from ifca.runs.units.unit import Line
 
 RUNS = "runs.jsonl"
 NEEDED: dict[str, type | tuple[type, ...]] = {

@@ -1,0 +1,130 @@
+"""The methods of the bench, and one unit: a method trained on a regime, measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ifca.bench.regimes import regime_of
+from ifca.core.initial import best_restart
+from ifca.core.metrics import adjusted_rand_index
+from ifca.runs.units.unit import Line, Unit
+from ifca.training import Fitted, Job, fit
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A method as the bench runs it."""
+
+    title: str
+    recipe: dict[str, Any]
+    """Fields of the recipe."""
+    starts: int = 1
+    """So many starts; the one with the lowest training loss is kept, all are paid for."""
+    told: bool = False
+    """It is told the true clusters: what could be reached, no method."""
+
+
+RIVALS = {
+    "ifca": Rival("IFCA (default)", {"algorithm": "ifca"}),
+    "ifca-plain": Rival("plain IFCA", {"algorithm": "ifca-plain"}),
+    "best-of-5": Rival("plain IFCA, best of 5 starts", {"algorithm": "ifca-plain"}, starts=5),
+    "oneshot": Rival("one-shot", {"algorithm": "oneshot"}),
+    "oneshot-plain": Rival("one-shot start, then plain", {"algorithm": "ifca-plain", "initial": "oneshot"}),
+    "clove": Rival("CLoVE's rule", {"algorithm": "clove"}),
+    "global": Rival("global", {"algorithm": "global"}),
+    "local": Rival("local", {"algorithm": "local"}),
+    "oracle": Rival(
+        "oracle (true clusters)",
+        {"algorithm": "oneshot", "erm_rounds": 1, "erm_step_size": 1e-4},
+        told=True,
+    ),
+}
+"""By name. The best of those that are neither told nor alone is what IFCA must not be behind."""
+
+
+class Told:
+    """A clusterer that is told the true clusters."""
+
+    def __init__(self, clusters: np.ndarray) -> None:
+        """clusters: [m]."""
+        self.clusters = clusters
+
+    def fit_predict(self, X: Any) -> np.ndarray:  # noqa: ARG002 (scikit-learn's signature)
+        """The truth, whatever the points."""
+        return self.clusters
+
+
+def job_of(regime: str, method: str, seed: int, device: torch.device) -> Job:
+    """What a unit trains."""
+    rival, job = RIVALS[method], replace(regime_of(regime).job(seed), device=device)
+    job = replace(job, recipe=replace(job.recipe, **rival.recipe))
+    if not rival.told:
+        return job
+    true = job.federation.train.true_cluster
+    assert true is not None
+    found, clusters = np.unique(true, return_inverse=True)
+    return replace(job, recipe=replace(job.recipe, k=len(found)), clusterer=Told(clusters))
+
+
+def run(unit: Unit, device: torch.device) -> Line:
+    """Train and measure one unit: setting is the regime, algorithm the method."""
+    job, starts = job_of(unit.setting, unit.algorithm, unit.seed, device), RIVALS[unit.algorithm].starts
+    fits = [fit(job, restart=restart) for restart in range(starts)]
+    best = fits[best_restart([fitted.train_loss for fitted in fits])]
+    line = {**measured(best), "bytes": sum(map(_bytes, fits)), "turns": sum(map(_turns, fits))}
+    tuned = personalised(best)
+    return line if tuned is None else {**line, "personalised": tuned}
+
+
+def measured(fitted: Fitted) -> Line:
+    """Train rule: each client is served by the model that it has in the end, and tested on its test data."""
+    test, true = fitted.test, fitted.job.federation.train.true_cluster
+    assert test is not None
+    line: Line = {"train_loss": fitted.train_loss, "live": len(set(fitted.labels.tolist()))}
+    if true is not None and not fitted.job.method.personal:
+        line["ari"] = adjusted_rand_index(true, fitted.labels.numpy())
+    if test.classification:
+        right = test.correct(test.train_rule) / test.sizes
+    else:
+        right = explained(fitted, test.metrics_train_rule["squared_error"])
+    return {**line, **scored(right, test.loss(test.train_rule))}
+
+
+def scored(right: Tensor, loss: Tensor) -> Line:
+    """Means over clients, and each client's score [m] in thousandths."""
+    return {
+        "accuracy": float(right.double().mean()),
+        "test_loss": float(loss.double().mean()),
+        "by_client": (1000 * right.double()).round().clamp(min=-9999).int().tolist(),
+    }
+
+
+def explained(fitted: Fitted, squared_error: Tensor) -> Tensor:
+    """Regression's score in place of accuracy: share of the targets' variance explained, by client [m]."""
+    test = fitted.job.federation.test
+    assert test is not None
+    return 1 - squared_error.cpu() / test.y.double().var(correction=0).cpu()
+
+
+def personalised(_fitted: Fitted) -> Line | None:
+    """Scores (as of scored) after every client has tuned its model; None: not measured.
+
+    The place where training/personalise.py comes in.
+    """
+    return None
+
+
+def _bytes(fitted: Fitted) -> int:
+    return int((fitted.state.bytes_down + fitted.state.bytes_up).sum())
+
+
+def _turns(fitted: Fitted) -> int:
+    """Clients' turns, those that were repeated in a round included."""
+    history = fitted.history
+    again = sum(event.get("asked_again", 0) for record in history for event in record.get("events", []))
+    return int(sum(record["participants"] for record in history) + again)
