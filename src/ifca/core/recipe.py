@@ -67,6 +67,9 @@ class Recipe:
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
     erm_step_size: float | None = None
     """Step of that local training; none: step_size."""
+    personalise: bool = False
+    """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
+    that model tuned to it, and a model of its own."""
     evaluate_every: int = 1
     """Test the models after every so many rounds (and after the last); 0: after the last only."""
     seed: int = 0
