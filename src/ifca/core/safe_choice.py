@@ -43,11 +43,10 @@ class Prior:
     within: Floats  # [C] variance of the saving between samples of one client
 
     def to_json(self) -> dict[str, Any]:
-        """As plain lists."""
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value
-            for name, value in vars(self).items()
-        }
+        """As plain lists; null where a number is not finite."""
+        parts = {name: value for name, value in vars(self).items() if name != "middle"}
+        plain = {name: np.where(np.isfinite(value), value, None).tolist() for name, value in parts.items()}
+        return {**plain, "middle": self.middle}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Prior:
