@@ -45,7 +45,10 @@ class Prior:
     def to_json(self) -> dict[str, Any]:
         """As plain lists; null where a number is not finite."""
         parts = {name: value for name, value in vars(self).items() if name != "middle"}
-        plain = {name: np.where(np.isfinite(value), value, None).tolist() for name, value in parts.items()}
+        plain = {
+            name: np.where(np.isfinite(value), value.astype(object), np.array(None)).tolist()
+            for name, value in parts.items()
+        }
         return {**plain, "middle": self.middle}
 
     @classmethod

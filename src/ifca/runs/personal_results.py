@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # clients_table.py is read without torch
     from torch import Tensor
 
+    from ifca.core.safe_choice import Prior
+    from ifca.training.candidates import Candidate
     from ifca.training.personalise import Personalised
+
+    Experience = tuple[tuple[Candidate, ...], Prior]
+    """Candidates, and what they saved a run's clients."""
 
 PERSONAL_COLUMNS = (
     *("personal_model", "personal_steps", "held_out_loss", "held_out_loss_personal", "held_out_gain"),
@@ -53,6 +58,17 @@ def personal_summary(found: Personalised) -> dict[str, Any]:
     block["candidates"] = [[candidate.kind, candidate.steps] for candidate in found.candidates]
     block["prior"] = None if found.prior is None else found.prior.to_json()
     return block
+
+
+def experience_of(summary: dict[str, Any]) -> Experience | None:
+    """Back from a summary; None: its clients were not personalised, or were too few."""
+    from ifca.core.safe_choice import Prior
+    from ifca.training.candidates import Candidate
+
+    block = summary.get("personalised")
+    if not block or not block["prior"]:
+        return None
+    return tuple(Candidate(*one) for one in block["candidates"]), Prior.from_json(block["prior"])
 
 
 def _worse(found: Personalised) -> float | None:

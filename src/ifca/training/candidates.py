@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -33,7 +33,7 @@ class Candidate(NamedTuple):
     @property
     def alone(self) -> bool:
         """Whether it begins at the common start."""
-        return self.kind in ("local", "half local")
+        return self.kind.endswith("local")
 
     @property
     def half(self) -> bool:
@@ -55,6 +55,14 @@ LOCAL_STEPS = 320
 ALL = (*TUNED, Candidate("local", LOCAL_STEPS), Candidate("half local", LOCAL_STEPS))
 
 
+class Tried(NamedTuple):
+    """What b clients found of C candidates, on samples held out."""
+
+    savings: Savings
+    loss: NDArray[np.float64]  # [b, C]
+    right: NDArray[np.float64]  # [b, C] share of right predictions; NaN in regression
+
+
 @dataclass(frozen=True)
 class Tuner:
     """How clients tune: the task, the step size gamma, and where a local model begins."""
@@ -65,15 +73,15 @@ class Tuner:
     seed: int
     mapped: bool = True  # whether the model can be vectorised over clients
 
-    def savings(
+    def tried(
         self,
         candidates: tuple[Candidate, ...],
         served: Params,
         data: Data,
         sizes: NDArray[np.int64],
         keys: UInts,
-    ) -> tuple[Savings, NDArray[np.float64]]:
-        """What b clients with served models [b, ...] save with each candidate; their losses [b, C].
+    ) -> Tried:
+        """Each candidate, by b clients with served models [b, ...].
 
         Each of FOLDS parts of a client's samples judges models that were tuned on the other parts.
         """
@@ -86,14 +94,19 @@ class Tuner:
         for alone in sorted({candidate.alone for candidate in candidates}):
             for rung in self._climb(candidates, alone, served, data, learned):
                 judged[alone, rung.steps] = rung.outputs[rows, fold.clamp(min=0), columns]
-        losses = torch.stack([self._losses(candidate, judged, data) for candidate in candidates], 2).double()
+        answers = [self._answer(candidate, judged) for candidate in candidates]
+        losses = self._each(self.task.loss, answers, data)  # [b, n, C]
         present = (fold >= 0)[:, :, None]
         count = torch.from_numpy(sizes).to(fold.device)[:, None]
-        saved = losses[:, :, :1] - losses  # [b, n, C]
+        saved = losses[:, :, :1] - losses
         mean = torch.where(present, saved, 0.0).sum(1) / count
         spread = torch.where(present, (saved - mean[:, None]) ** 2, 0.0).sum(1)
-        loss = torch.where(present, losses, 0.0).sum(1) / count
-        return Savings(mean.cpu().numpy(), spread.cpu().numpy(), sizes), loss.cpu().numpy()
+        loss, right = torch.where(present, losses, 0.0).sum(1) / count, torch.full_like(mean, torch.nan)
+        if self.task.correct is not None:
+            correct = self._each(self.task.correct, answers, data)
+            right = torch.where(present, correct, 0.0).sum(1) / count
+        savings = Savings(mean.cpu().numpy(), spread.cpu().numpy(), sizes)
+        return Tried(savings, loss.cpu().numpy(), right.cpu().numpy())
 
     def made(self, chosen: list[Candidate], served: Params, data: Data) -> Params:
         """The models [b, ...] of the chosen candidates, from all of the clients' data."""
@@ -125,12 +138,14 @@ class Tuner:
         start = common if alone else served
         return climb(self.task, start, data, learned, self.step, tuple(rungs), mapped=self.mapped)
 
-    def _losses(self, candidate: Candidate, judged: dict[tuple[bool, int], Tensor], data: Data) -> Tensor:
-        """Of each sample under models that were not tuned on it: [b, n]."""
+    def _answer(self, candidate: Candidate, judged: dict[tuple[bool, int], Tensor]) -> Tensor:
         outputs = judged[candidate.alone, candidate.steps]
-        if candidate.half:
-            outputs = _together(self.task, outputs, judged[False, 0])
-        return self.task.loss(outputs.flatten(0, 1), data.y.flatten(0, 1)).view(data.weight.shape)
+        return _together(self.task, outputs, judged[False, 0]) if candidate.half else outputs
+
+    def _each(self, judge: Callable[[Tensor, Tensor], Tensor], answers: list[Tensor], data: Data) -> Tensor:
+        """A number of each sample under each candidate: [b, n, C]."""
+        flat = [judge(answer.flatten(0, 1), data.y.flatten(0, 1)) for answer in answers]
+        return torch.stack([one.view(data.weight.shape) for one in flat], 2).double()
 
 
 def folds(seed: int, sizes: NDArray[np.int64], keys: UInts) -> NDArray[np.int64]:

@@ -118,10 +118,8 @@ def _savings(
     mean, spread, losses = (np.empty((len(who), len(candidates))) for _ in range(3))
     for places, served, data in _chunks(fitted, who):
         mine = who[places]
-        found, losses[places] = tuner.savings(
-            candidates, served, data, clients.sizes[mine], clients.keys[mine]
-        )
-        mean[places], spread[places] = found.mean, found.spread
+        found = tuner.tried(candidates, served, data, clients.sizes[mine], clients.keys[mine])
+        mean[places], spread[places], losses[places] = *found.savings[:2], found.loss
     return Savings(mean, spread, clients.sizes[who]), losses
 
 
