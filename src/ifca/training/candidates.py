@@ -46,13 +46,13 @@ class Candidate(NamedTuple):
 
 
 SERVED = Candidate("served")
-TUNED = (
+ALL = (
     SERVED,
     *(Candidate("tuned", steps) for steps in (5, 10, 20, 40, 80, 160)),
     *(Candidate("half tuned", steps) for steps in (20, 80)),
+    Candidate("local", 320),
+    Candidate("half local", 320),
 )
-LOCAL_STEPS = 320
-ALL = (*TUNED, Candidate("local", LOCAL_STEPS), Candidate("half local", LOCAL_STEPS))
 
 
 class Tried(NamedTuple):

@@ -22,14 +22,15 @@ from ifca.core.types import Data, Params, select
 from ifca.engines.gram.chunks import CACHE_ROWS
 from ifca.engines.memory_budget import client_bytes, default_budget
 from ifca.engines.precision import products
-from ifca.training.candidates import ALL, SERVED, TUNED, Candidate, Tuner
+from ifca.training.candidates import ALL, SERVED, Candidate, Tuner
 from ifca.training.evaluate import Evaluation
 from ifca.training.fit import Fitted
 from ifca.training.job import Job
 from ifca.training.local_training import GPU_ROWS
 from ifca.training.start import drawn_models, given_models
 
-FIRST_LOOK = 32  # clients that also try local models; if none of them takes one, nobody else tries
+FIRST_LOOK = 32  # clients that try everything, to see what is worth the others' time
+FEWEST_STEPS = 20  # of tuning that every client tries all the same
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,30 @@ def tuner_of(fitted: Fitted) -> Tuner:
 def _tried(fitted: Fitted, tuner: Tuner) -> tuple[tuple[Candidate, ...], Savings, NDArray[np.float64]]:
     """The candidates that were tried by all, what they saved, and their losses [m, C].
 
-    Local models take longest and pay least often, so a few clients try them first.
+    A few clients try everything first; the others try local models only where one of these takes one, and
+    tune for at most twice as many steps as any of these.
     """
     keys = fitted.job.federation.train.keys
-    first = np.argsort(keys, kind="stable")[:FIRST_LOOK]
-    look, _ = _savings(fitted, tuner, ALL, first)
-    taken = choose(look, learn_prior(look, keys[first])).candidate
-    candidates = ALL if bool((taken >= len(TUNED)).any()) else TUNED
-    everyone = np.arange(len(keys))
-    return candidates, *_savings(fitted, tuner, candidates, everyone)
+    order = np.argsort(keys, kind="stable")
+    first, rest = order[:FIRST_LOOK], order[FIRST_LOOK:]
+    look, loss = _savings(fitted, tuner, ALL, first)
+    taken = [ALL[c] for c in choose(look, learn_prior(look, keys[first])).candidate]
+    kept = worth_trying(taken)
+    look = look._replace(mean=look.mean[:, kept], spread=look.spread[:, kept])
+    candidates, parts = tuple(ALL[c] for c in kept), [(look, loss[:, kept])]
+    parts += [_savings(fitted, tuner, candidates, rest)] if len(rest) else []
+    back = np.argsort(order)  # from the order of keys to that of the clients
+    mean, spread, samples = (
+        np.concatenate(one)[back] for one in zip(*(part[0] for part in parts), strict=True)
+    )
+    return candidates, Savings(mean, spread, samples), np.concatenate([part[1] for part in parts])[back]
+
+
+def worth_trying(taken: list[Candidate]) -> list[int]:
+    """Numbers of candidates that all clients should try, by what the first ones took."""
+    alone = any(candidate.alone for candidate in taken)
+    most = max(FEWEST_STEPS, *(2 * candidate.steps for candidate in taken if not candidate.alone), 0)
+    return [c for c, one in enumerate(ALL) if (alone if one.alone else one.steps <= most)]
 
 
 def _savings(
