@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ifca.core.callbacks import Record, Silent
 from ifca.core.errors import InvalidInput
@@ -20,6 +21,7 @@ from ifca.report.page.build import page
 from ifca.report.read_run import read_run
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import read_config
+from ifca.runs.personal_results import personal_cells, personal_summary
 from ifca.runs.run import resume, run
 from ifca.training import Fitted, Job, fit
 from ifca.training.candidates import ALL, SERVED, Candidate, Tuner, folds
@@ -278,6 +280,38 @@ def test_steps_by_gram_and_one_by_one_agree() -> None:
     chosen = [Candidate("tuned", 20), Candidate("half local", 30)]
     for name, value in no_first.made(chosen, served, data).items():
         torch.testing.assert_close(value, tuner.made(chosen, served, data)[name], rtol=1e-9, atol=1e-12)
+
+
+def test_convolutions_and_strangers() -> None:
+    """A model that is looped over on a CPU; clients without test data, and test clients without training."""
+    rng, clients = np.random.default_rng(0), []
+    for i, n in enumerate((9, 6, 1)):
+        x, y = rng.normal(size=(n + 4, 1, 6, 6)), rng.integers(0, 2, n + 4)
+        x[:, 0, 0, 0] += 3 * y
+        parts = (x[:n], y[:n], *((x[n:], y[n:]) if i < 2 else (None, None)))
+        clients.append(Client(*parts, id=f"c{i}"))
+    made = Federation.from_clients(clients, classes=2)
+    assert made.test is not None
+    federation = replace(made, test=replace(made.test, ids=("c1", "stranger")))
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+
+    fitted = fit(Job(federation, Recipe(algorithm="global", rounds=2), model, precision="float64"))
+    found = personalise(fitted)
+    assert not found.tuner.mapped
+    assert np.isnan(found.before).tolist() == [False, False, True]  # one sample cannot be held out
+    cells = personal_cells(found)
+    assert [row[-1] != "" for row in cells] == [False, True, False]
+    assert personal_summary(found)["worse_on_test"] in (0.0, 1.0)
+    some = SERVED, Candidate("tuned", 5)
+    data = federation.train.padded(np.arange(2), torch.device("cpu"), torch.float64)
+    served = {name: value.expand(2, *value.shape[1:]) for name, value in fitted.state.theta.items()}
+    facts = federation.train.sizes[:2], federation.train.keys[:2]
+    looped, mapped = (
+        replace(found.tuner, mapped=one).tried(some, served, data, *facts) for one in (False, True)
+    )
+    np.testing.assert_allclose(looped.loss, mapped.loss, rtol=1e-9)
 
 
 def test_a_resumed_run_has_the_same_columns_and_numbers(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.safe_choice import FOLDS, Choice, Prior, Savings, choose, learn_prior
 from ifca.core.types import Data, Params, select
-from ifca.engines.gram.chunks import CACHE_ROWS
 from ifca.engines.memory_budget import client_bytes, default_budget
 from ifca.engines.precision import products
 from ifca.training.candidates import ALL, SERVED, Candidate, Tuner
@@ -30,6 +29,7 @@ from ifca.training.local_training import GPU_ROWS
 from ifca.training.start import drawn_models, given_models
 
 FIRST_LOOK = 32  # clients that try everything, to see what is worth the others' time
+CACHE_VALUES = 2**20  # of G, Z and D of a chunk's clients that a CPU's cache holds
 FEWEST_STEPS = 20  # of tuning that every client tries all the same
 
 
@@ -153,14 +153,13 @@ def _chunks(fitted: Fitted, who: NDArray[np.int64]) -> Iterator[tuple[NDArray[np
 
 def _together(job: Job, theta: Params, largest: int) -> int:
     """Clients of a chunk: what memory bears, on a CPU what stays in its cache."""
-    like = next(iter(theta.values()))
+    like, first = next(iter(theta.values())), job.task.first
     data = job.federation.train.one(largest, like.device, like.dtype)
     recipe = replace(job.recipe, batch_size=None, local_epochs=None)
-    fitting = (job.budget or default_budget(job.device)) // (
-        FOLDS * client_bytes(job.task, recipe, theta, data)
-    )
-    by_hand = job.task.classifies and job.task.first is not None and job.task.first.dense is not None
-    rows = GPU_ROWS if like.device.type != "cpu" else CACHE_ROWS if by_hand else 10 * CACHE_ROWS
+    one = FOLDS * client_bytes(job.task, recipe, theta, data)
+    fitting, rows = (job.budget or default_budget(job.device)) // one, GPU_ROWS
+    if like.device.type == "cpu" and first is not None:
+        rows = CACHE_VALUES // (len(data.x) + 3 * theta[first.weight].shape[1])
     return int(max(1, min(fitting, rows // (FOLDS * len(data.x)))))
 
 
@@ -184,7 +183,7 @@ def _tested(found: Personalised, tuner: Tuner) -> Evaluation | None:
                 outputs = tuner.outputs(chosen[b : b + 1], its, own, one.x[None])[0]
                 loss[owned[int(i)], 0], correct[owned[int(i)], 0] = _scored(tuner, outputs, one.y)
     scores = before.scores._replace(loss=loss, correct=correct)
-    return replace(before, scores=scores, metrics={}, metrics_train_rule={})
+    return replace(before, scores=scores, paper_rule=before.train_rule, metrics={}, metrics_train_rule={})
 
 
 def _scored(tuner: Tuner, outputs: Tensor, y: Tensor) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def personal_model(
     batch = Data(*(part[None] for part in data))
     with torch.no_grad():
         tried = tuner.tried(candidates, served, batch, np.array([n]), np.array([key], np.uint64))
-        if not np.isfinite(tried.loss).all():
+        if not np.isfinite(tried.loss[:, 1:]).any():
             raise Diverged(f"personalising diverged; try a smaller --step-size than {tuner.step}")
         c = int(choose(tried.savings, prior).candidate[0])
         own = tuner.made([candidates[c]], served, batch)
