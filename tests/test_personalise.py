@@ -288,8 +288,8 @@ def test_convolutions_and_strangers() -> None:
     for i, n in enumerate((9, 6, 1)):
         x, y = rng.normal(size=(n + 4, 1, 6, 6)), rng.integers(0, 2, n + 4)
         x[:, 0, 0, 0] += 3 * y
-        tests = (x[n:], y[n:]) if i < 2 else (None, None)
-        clients.append(Client(x[:n], y[:n], *tests, f"c{i}"))
+        x_test, y_test = (x[n:], y[n:]) if i < 2 else (None, None)
+        clients.append(Client(x[:n], y[:n], x_test, y_test, id=f"c{i}"))
     made = Federation.from_clients(clients, classes=2)
     assert made.test is not None
     federation = replace(made, test=replace(made.test, ids=("c1", "stranger")))
