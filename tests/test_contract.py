@@ -20,7 +20,7 @@ from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterSum, Params
 from ifca.data import Clients, Federation
-from ifca.engines.base import Engine
+from ifca.engines.base import TurnEngine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.updates import Kept
@@ -292,7 +292,7 @@ def test_scores_of_both_engines_agree(unequal: Federation) -> None:
     theta = start(job).theta
     assert unequal.test is not None
 
-    def scores(engine: Engine, clients: Clients) -> torch.Tensor:
+    def scores(engine: TurnEngine, clients: Clients) -> torch.Tensor:
         return torch.stack(engine.score(theta, clients)[:2])
 
     loop = LoopEngine(job.task, job.recipe, unequal.train)
@@ -315,7 +315,7 @@ def test_blocks_of_coordinates_give_the_same_as_the_whole(
     expected = LoopEngine(job.task, recipe, unequal.train).train(theta, who, known, 0, needs)
     assert expected.updates is not None
     whole = torch.cat(list(expected.updates.blocks(names)), 1)
-    engines: list[Engine] = [
+    engines: list[TurnEngine] = [
         LoopEngine(job.task, recipe, unequal.train, budget=budget),
         VectorisedEngine(job.task, recipe, unequal.train, chunk=2),
         FastEngine(job.task, recipe, unequal.train, chunk=2),

@@ -30,6 +30,7 @@ from ifca import (
 from ifca.core.metrics import cluster_accuracy
 from ifca.core.recipe import Recipe
 from ifca.methods import method_of, registry
+from ifca.runs.clients_table import read_clients
 from ifca.training.checkpoint import load_tensors, save_tensors
 from tests.conftest import groups
 
@@ -229,9 +230,28 @@ class TestUse:
     def test_personalise_says_what_it_did(self) -> None:
         x, y = self.federation.train.arrays(0)
         personal = self.fitted().personalise(x, y, steps=5, step_size=0.05)
-        assert personal.report["held_out"] == 18
+        assert personal.report["samples"] == 60
+        assert personal.report["chosen"] in ("served", "tuned, 5 steps", "half tuned, 5 steps")
         assert personal.predict(x).shape == (60,)
         assert personal.helped == (personal.report["after"]["loss"] < personal.report["before"]["loss"])
+
+    def test_all_training_clients_are_personalised_and_saved(self, tmp_path: Path) -> None:
+        front = self.fitted(restarts=1)
+        with pytest.raises(InvalidInput, match="give x and y of one client, or nothing"):
+            front.personalise(steps=3)  # type: ignore[call-overload]
+        found = front.personalise()
+        assert len(found.chosen) == len(self.federation.train)
+        again = clone(front).set_params(personalise=True)
+        assert again.get_params()["personalise"] is True
+        assert again.fit(self.federation).personalised_.chosen == found.chosen
+        rows = read_clients(again.save(tmp_path / "run"))
+        assert [row["personal_model"] for row in rows[:3]] == [one.kind for one in found.chosen[:3]]
+        loaded, (x, y) = open_run(tmp_path / "run"), self.federation.train.arrays(0)
+        assert loaded.get_params()["personalise"] is True
+        with pytest.raises(InvalidInput, match="a loaded run has no data"):
+            loaded.personalise()
+        mine = loaded.personalise(x, y)  # goes by what the training clients found, as it did itself
+        assert mine.report["chosen"] == again.personalise(x, y).report["chosen"]
 
     def test_an_export_from_memory_has_its_card(self, tmp_path: Path) -> None:
         card = self.fitted().export(1, tmp_path / "model.safetensors")

@@ -20,7 +20,8 @@ from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.training import Job, fit
 from ifca.use.assign import assign_clients
-from ifca.use.predict import Tuning, predict
+from ifca.use.personal import Tuning
+from ifca.use.predict import predict
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

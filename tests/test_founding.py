@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -175,7 +176,7 @@ class TestProbe:
         job = digits_job(rotated_digits(samples=100))
         loop, all_at_once = (
             replace(job, engine=name).make_engine().solve() for name in ("loop", "vectorised")
-        )  # type: ignore[arg-type]
+        )
         torch.testing.assert_close(loop.theta["w"], all_at_once.theta["w"])
 
 
@@ -204,7 +205,7 @@ def test_engines_compare_alike() -> None:
     loop, all_at_once = (
         replace(job, engine=name).make_engine().compare(theta, who, own, others)
         for name in ("loop", "vectorised")
-    )  # type: ignore[arg-type]
+    )
     assert loop.samples.tolist() == all_at_once.samples.tolist() == [20] * 4
     torch.testing.assert_close(loop.total, all_at_once.total, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(loop.square, all_at_once.square, rtol=1e-5, atol=1e-5)
@@ -372,7 +373,7 @@ def test_a_gaussian_likelihood(clusters: int) -> None:
     """Losses below zero: the negative log-likelihood with a small variance."""
 
     def likelihood(output: Tensor, y: Tensor) -> Tensor:
-        return (output.reshape(y.shape) - y).square() / 0.02 + np.log(0.01) / 2
+        return (output.reshape(y.shape) - y).square() / 0.02 + math.log(0.01) / 2
 
     federation, _ = mixture_of_regressions(
         clients=40, samples=40, dimension=10, clusters=clusters, separation=1.0, noise=0.1, seed=5

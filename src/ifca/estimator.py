@@ -40,8 +40,8 @@ from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
 from ifca.use.card import write_card
 from ifca.use.export import export_trained
+from ifca.use.personal_front import PersonalFront
 from ifca.use.trained import Trained, open_trained
-from ifca.use.trained_models import TrainedModels
 from ifca.use.usual import usual_losses_of
 
 
@@ -49,7 +49,7 @@ class FewerClustersWarning(UserWarning):
     """Fewer clusters than k have clients."""
 
 
-class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
+class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
     The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
@@ -60,7 +60,7 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
 
     After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
     client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each
-    restart). After fit only: fitted_ (everything else).
+    restart). After fit only: fitted_ (everything else), personalised_ (what clients chose, where asked for).
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
         initial: Literal["random", "bernoulli", "balanced"] = "random",
         erm_rounds: int = 10,
         erm_step_size: float | None = None,
+        personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,
         precision: Precision = "float32",
@@ -138,6 +139,9 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = renumbered(best.history, best.places, job.models)
         self.train_loss_ = best.train_loss
+        self.__dict__.pop("personalised_", None)
+        if job.recipe.personalise:
+            self.personalise()
         told.finished(best.outcome())
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
@@ -178,7 +182,8 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
             shutil.copytree(trained.directory, folder, dirs_exist_ok=True)
             return folder
         new_directory(trained.config, folder, Code())
-        write_results(folder, self.fitted_, trained.config, self._reports)
+        own = getattr(self, "personalised_", None)
+        write_results(folder, self.fitted_, trained.config, self._reports, own)
         return folder
 
     @classmethod
@@ -218,7 +223,8 @@ class IFCA(TrainedModels, BaseEstimator):  # type: ignore[misc]
         inputs = int(torch.Size(federation.input_shape).numel())
         maker = linear if federation.classes is None else mlp
         default: Factory = partial(maker, inputs, federation.outputs)
-        recipe = Recipe(**{f.name: getattr(self, f.name) for f in fields(Recipe)})
+        given = self.get_params(deep=False)
+        recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe)})
         return Job(
             federation,
             recipe,

@@ -50,19 +50,25 @@ def predict_command(
     cluster: Annotated[
         int | None, typer.Option(help="The model; without it: the best by the labels.")
     ] = None,
-    personalise: Annotated[bool, typer.Option("--personalise", help="Tune the model to the client.")] = False,
+    personalise: Annotated[
+        bool,
+        typer.Option(
+            "--personalise", help="Let held-out samples choose: this model, or one tuned to the client."
+        ),
+    ] = False,
     steps: Annotated[
-        int | None, typer.Option(help="Tuning steps; without it: the run's local_steps.")
+        int | None, typer.Option(help="Try only so many tuning steps; without it: 5 to 160.")
     ] = None,
     step_size: Annotated[float | None, typer.Option(help="Of tuning; without it: the run's.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the choice of held-out samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the parts that are held out.")] = 0,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Predict a client's samples with the model of its cluster, tuned to the client with --personalise."""
+    """Predict a client's samples with the model of its cluster, or with one of its own (--personalise)."""
     from ifca.data.files import write_atomically
     from ifca.report.terminal.use_words import first_rows, quality_lines
-    from ifca.use.predict import Tuning, predict
+    from ifca.use.personal import Tuning
+    from ifca.use.predict import predict
 
     tuning = Tuning(steps, step_size, seed) if personalise else None
     made = predict(directory, client, cluster, tuning, trust)

@@ -70,6 +70,9 @@ class Recipe:
     """Step of that local training; none: step_size."""
     alpha: float = 0.01
     """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
+    personalise: bool = False
+    """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
+    that model tuned to it, and a model of its own."""
     evaluate_every: int = 1
     """Test the models after every so many rounds (and after the last); 0: after the last only."""
     seed: int = 0

@@ -84,6 +84,11 @@ def _refuse_what_needs_the_data(config: Config) -> None:
         raise InvalidInput(
             "data.standardise: is for 'ifca run'; in a federation clients scale their own data"
         )
+    if config.personalise:
+        raise InvalidInput(
+            "personalise: is for 'ifca run'; in a federation each client chooses on its side, by "
+            "'ifca predict RUN ITS-DATA --personalise' with a copy of the finished run"
+        )
     if config.model.metrics:
         raise InvalidInput(
             "model.metrics: are for 'ifca run'; in a federation clients report their loss only"

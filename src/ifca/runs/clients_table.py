@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ifca.core.errors import InvalidInput
+from ifca.runs.personal_results import PERSONAL_COLUMNS, personal_cells
 
 if TYPE_CHECKING:  # who only reads the table needs no torch
     from torch import Tensor
 
     from ifca.data import Clients
     from ifca.training import Fitted
+    from ifca.training.personalise import Personalised
 
 CLIENTS = "clients.csv"
 COLUMNS = (
@@ -28,34 +30,40 @@ UNSEEN = ("test_samples_unseen", "test_cluster_unseen", "test_loss_unseen", "tes
 """Where there are clients that were never in training: how the half that scores is served."""
 
 
-def clients_table(fitted: Fitted) -> str:
+def clients_table(fitted: Fitted, personalised: Personalised | None = None) -> str:
     """A row per client: its cluster, its losses under all models, how well it is served, its bytes.
+
+    personalised: what the training clients chose, in further columns.
 
     Clients that are only tested follow; their cluster is the one with the lowest loss on their test data.
     """
     federation, test, labels = fitted.job.federation, fitted.test, fitted.labels.tolist()
-    columns = fitted.train.loss.shape[1]
+    m, columns = fitted.train.loss.shape
     tested, strangers = _test_columns(fitted)
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     metrics = [] if test is None else list(test.metrics)
     unseen = _unseen_cells(fitted)
     heads = [*COLUMNS, *LATER, *(UNSEEN if unseen else ()), *[f"loss_{j}" for j in range(columns)]]
-    table.writerow([*heads, *[f"test_{name}" for name in metrics]])
+    personal = None if personalised is None else personal_cells(personalised)
+    heads += [f"test_{name}" for name in metrics]
+    table.writerow([*heads, *(PERSONAL_COLUMNS if personal else ())])
     own, losses = fitted.own_loss.tolist(), _filled(fitted.train.loss)
     down, up = fitted.state.bytes_down.tolist(), fitted.state.bytes_up.tolist()
     for i, name in enumerate(federation.train.ids):
         start = [name, labels[i], _truth(federation.train, i), int(federation.train.sizes[i]), own[i]]
         (*served, loss), own_metrics = tested.get(i, ([""] * 6, [""] * len(metrics)))
         never = [""] * len(UNSEEN) if unseen else []
-        table.writerow([*start, *served, down[i], up[i], loss, *never, *losses[i], *own_metrics])
+        row = [*start, *served, down[i], up[i], loss, *never, *losses[i], *own_metrics]
+        table.writerow([*row, *(personal or [[]] * m)[i]])
     for i, ((*served, loss), own_metrics) in strangers.items():
         assert test is not None
         assert federation.test is not None
         start = [federation.test.ids[i], int(test.paper_rule[i]), _truth(federation.test, i), 0, ""]
         losses_here = _filled(test.scores.loss[i : i + 1])[0]
         half = unseen.get(i, [""] * len(UNSEEN)) if unseen else []
-        table.writerow([*start, *served, 0, 0, loss, *half, *losses_here, *own_metrics])
+        nothing = [""] * len(PERSONAL_COLUMNS) if personal else []
+        table.writerow([*start, *served, 0, 0, loss, *half, *losses_here, *own_metrics, *nothing])
     return out.getvalue()
 
 

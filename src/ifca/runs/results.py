@@ -18,11 +18,13 @@ from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
+from ifca.runs.personal_results import personal_summary
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
 from ifca.runs.served import served_numbers
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
+from ifca.training.personalise import Personalised
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
 ARI = 0.9
@@ -30,15 +32,24 @@ ARI = 0.9
 
 
 def write_results(
-    out: Path, fitted: Fitted, config: Config, restarts: list[dict[str, Any]]
+    out: Path,
+    fitted: Fitted,
+    config: Config,
+    restarts: list[dict[str, Any]],
+    personalised: Personalised | None = None,
 ) -> dict[str, Any]:
-    """Write all result files, the summary last: where it stands, the run is complete."""
+    """Write all result files, the summary last: where it stands, the run is complete.
+
+    personalised: None where the clients were not asked.
+    """
     save_tensors(out / MODELS, fitted.state.theta, {"run": run_id(out), **models_header(fitted)})
-    write_atomically(out / CLIENTS, clients_table(fitted).encode("utf-8"))
+    write_atomically(out / CLIENTS, clients_table(fitted, personalised).encode("utf-8"))
     if len(restarts) > 1 or not (out / ROUNDS).exists():
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
         write_atomically(out / ROUNDS, "".join(lines).encode())
     summary = summarise(fitted, config, restarts)
+    if personalised is not None:
+        summary["personalised"] = personal_summary(personalised)
     write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
 

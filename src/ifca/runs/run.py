@@ -30,6 +30,7 @@ from ifca.runs.run_folder import (
 )
 from ifca.runs.served import compared
 from ifca.training import Fitted, Job
+from ifca.training.personalise import personalise
 from ifca.training.preflight import check
 
 Summary = dict[str, Any]
@@ -108,7 +109,8 @@ def _one_algorithm(
         return done
     job = make(config, federation, code)
     fitted, reports = _best_start(config, job, out, callback)
-    summary = write_results(out, fitted, config, reports)
+    own = personalise(fitted) if config.personalise else None
+    summary = write_results(out, fitted, config, reports, own)
     callback.finished(summary)
     return summary
 

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from ifca.core.types import Data
-from ifca.use.predict import Predictions, outputs_of
+from ifca.use.predict import Predictions, flat
 from ifca.use.trained import Trained
 
 
@@ -32,23 +32,24 @@ class Assignment(int):
 
 
 class Personal:
-    """The model of a client's cluster, tuned to the client."""
+    """What a client chose to be served by: the model of its cluster, or one of its own."""
 
     def __init__(self, data: Callable[[ArrayLike], Data], trained: Trained, made: Predictions) -> None:
         """data: samples as they are given -> as the models saw them in training."""
         self._data, self._trained, self._made = data, trained, made
         self.cluster, self.warnings = made.cluster, made.warnings
         self.report: dict[str, Any] = made.report
-        """tuned_on and held_out samples; loss and accuracy on the latter before and after."""
+        """samples, what was chosen, and held-out loss and accuracy before and after."""
 
     def __repr__(self) -> str:
-        """The cluster, and the loss on held-out samples before and after."""
+        """The cluster, what was chosen, and the loss on held-out samples before and after."""
         before, after = (self.report[when]["loss"] for when in ("before", "after"))
-        return f"Personal(cluster={self.cluster}, loss {before:.4g} -> {after:.4g} on held-out samples)"
+        chosen = self.report["chosen"]
+        return f"Personal(cluster={self.cluster}, {chosen}, held-out loss {before:.4g} -> {after:.4g})"
 
     @property
     def helped(self) -> bool:
-        """Whether the loss on samples that tuning never saw is lower than before."""
+        """Whether the loss on held-out samples is lower than before."""
         return bool(self.report["after"]["loss"] < self.report["before"]["loss"])
 
     def predict(self, x: ArrayLike) -> NDArray[Any]:
@@ -60,5 +61,6 @@ class Personal:
         return self._said(x).probabilities
 
     def _said(self, x: ArrayLike) -> Predictions:
-        outputs = outputs_of(self._trained, self._made.model, self._data(x))
+        assert self._made.personal is not None
+        outputs = flat(self._made.personal.outputs(self._data(x).x))
         return Predictions(self.cluster, outputs, self._trained.classes, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import NDArray
@@ -30,11 +30,15 @@ from ifca.runs.config import Config
 from ifca.runs.make import make_loss, make_model
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import OwnFiles
-from ifca.runs.results import MODELS
+from ifca.runs.personal_results import experience_of
+from ifca.runs.results import MODELS, finished_summary
 from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
 from ifca.training.checkpoint import models_of
 from ifca.use.usual import usual_losses
+
+if TYPE_CHECKING:
+    from ifca.runs.personal_results import Experience
 
 CPU = torch.device("cpu")
 
@@ -51,6 +55,7 @@ class Trained:
     usual: dict[int, float] = field(default_factory=dict)  # by cluster: the loss that few clients exceed
     given: Factory | None = None  # a model that was given from Python
     given_loss: Loss | None = None
+    experience: Experience | None = None  # what personalising did for the run's own clients
 
     def __getstate__(self) -> dict[str, Any]:
         """Only the fields: what is made from them is made again, and cannot be pickled."""
@@ -80,10 +85,14 @@ class Trained:
     @cached_property
     def module(self) -> nn.Module:
         """The model as a module; its parameters are not the trained ones."""
+        return made(self.factory).to(next(iter(self.theta.values())).dtype)
+
+    @property
+    def factory(self) -> Factory:
+        """What makes the model."""
         outputs, regression = self.header["outputs"], self.classes is None
         named = (self.config, self.input_shape, outputs, regression, self.code)
-        module = made(make_model(*named) if self.given is None else self.given)
-        return module.to(next(iter(self.theta.values())).dtype)
+        return make_model(*named) if self.given is None else self.given
 
     @cached_property
     def task(self) -> Task:
@@ -180,4 +189,5 @@ def open_trained(
     header.setdefault("personal", facts_of(header["algorithm"])["personal"])  # older ones do not say
     if header["personal"]:
         raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
-    return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss)
+    experience = experience_of(finished_summary(directory) or {})
+    return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss, experience)

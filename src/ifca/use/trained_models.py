@@ -16,7 +16,8 @@ from ifca.data import Client, Federation
 from ifca.data.assemble import as_array
 from ifca.use.answers import Assignment, Personal
 from ifca.use.assign import assignment
-from ifca.use.predict import Predictions, Tuning, as_data, outputs_of, predicted
+from ifca.use.personal import Tuning
+from ifca.use.predict import Predictions, as_data, outputs_of, predicted
 from ifca.use.scoring import score_federation
 from ifca.use.trained import Trained
 
@@ -70,7 +71,10 @@ class TrainedModels:
         steps: int | None = None,
         step_size: float | None = None,
     ) -> Personal:
-        """The model of a client's cluster tuned to the client, with what that did on samples held out."""
+        """What serves a client best, as its held-out samples say: its cluster's model, or one of its own.
+
+        steps: try only so many steps of tuning; step_size: of tuning, None: the one of training.
+        """
         trained, data = self._trained("personalise"), self._data("personalise", x, y)
         given, labels = np.asarray(x), data.y.numpy()
         made = predicted(trained, given, labels, "this client", cluster, Tuning(steps, step_size))

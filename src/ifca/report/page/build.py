@@ -26,6 +26,7 @@ from ifca.report.page.history import history
 from ifca.report.page.learning import learning
 from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import loss_matrix, served
+from ifca.report.page.personalising import personal
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, title_of
@@ -100,6 +101,7 @@ def sections(run: RunFolder) -> list[Section]:
     later = [
         truth(run),
         served(run),
+        personal(run),
         loss_matrix(run),
         model_distances(run, folder),
         traffic(run),

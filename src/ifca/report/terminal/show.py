@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ifca.core.callbacks import Callback, Several
+from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.progress_bar import watching
 from ifca.report.terminal.run_tables import (
@@ -58,7 +59,11 @@ def show(console: Console, folder: Path) -> None:
         console.print(badly)
     if summary.get("test_metrics"):
         console.print(metrics_table(finished))
+    if summary.get("personalised"):
+        _say(console, f"personalised: {personal_sentence(summary['personalised'])}")
     for name, baseline in summary.get("baselines", {}).items():
+        if baseline.get("personalised"):
+            _say(console, f"{name}, personalised: {personal_sentence(baseline['personalised'])}")
         if "error" in baseline:
             _say(console, f"{name}: {baseline['error']}")
     for figure in write_figures(finished):

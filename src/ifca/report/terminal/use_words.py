@@ -22,16 +22,13 @@ def assignment_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def quality_lines(report: dict[str, Any]) -> list[str]:
-    """How good predictions are by the client's labels; where the model was tuned: before and after."""
+    """How good predictions are by the client's labels; where it was personalised: before and after."""
     if "before" not in report:
         return [f"on these labels: {_told(report)}"] if report else []
-    helped = report["after"]["loss"] < report["before"]["loss"]
-    verdict = "it helped" if helped else "it did not help: predict without --personalise"
-    return [
-        f"personalised on {report['tuned_on']} samples, judged on {report['held_out']} others",
-        f"before: {_told(report['before'])}",
-        f"after:  {_told(report['after'])}; {verdict}",
-    ]
+    before = f"cluster's model, on held-out samples: {_told(report['before'])}"
+    if report["chosen"] == "served":
+        return [before, "nothing else was surely better, so it stays with this model"]
+    return [before, f"chosen, on the same samples:         {_told(report['after'])} ({report['chosen']})"]
 
 
 def first_rows(table: str) -> list[str]:
