@@ -14,6 +14,8 @@ from ifca.core.initial import best_restart
 from ifca.core.metrics import adjusted_rand_index
 from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, Job, fit
+from ifca.training.candidates import Candidate
+from ifca.training.personalise import Personalised, always, personalise
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ RIVALS = {
 """By name. The best of those that are neither told nor alone is what IFCA must not be behind."""
 
 
+PERSONALISED = ("ifca", "global")
+"""Of these the models are measured after personalisation, too."""
+TUNED = Candidate("tuned", 40)
+"""What is tried on everybody, to compare with."""
+
+
 class Told:
     """A clusterer that is told the true clusters."""
 
@@ -77,8 +85,7 @@ def run(unit: Unit, device: torch.device) -> Line:
     fits = [fit(job, restart=restart) for restart in range(starts)]
     best = fits[best_restart([fitted.train_loss for fitted in fits])]
     line = {**measured(best), "bytes": sum(map(_bytes, fits)), "turns": sum(map(_turns, fits))}
-    tuned = personalised(best)
-    return line if tuned is None else {**line, "personalised": tuned}
+    return {**line, **personalised(best)} if unit.algorithm in PERSONALISED else line
 
 
 def measured(fitted: Fitted) -> Line:
@@ -111,12 +118,26 @@ def explained(fitted: Fitted, squared_error: Tensor) -> Tensor:
     return 1 - squared_error.cpu() / test.y.double().var(correction=0).cpu()
 
 
-def personalised(_fitted: Fitted) -> Line | None:
-    """Scores (as of scored) after every client has tuned its model; None: not measured.
+def personalised(fitted: Fitted) -> Line:
+    """Scores after every client has chosen, and after every client has tuned its model, needed or not."""
+    found = personalise(fitted)
+    tuned = always(found, TUNED)
+    return {"personalised": _test_scores(fitted, found), "tuned": _test_scores(fitted, tuned)}
 
-    The place where training/personalise.py comes in.
-    """
-    return None
+
+def _test_scores(fitted: Fitted, found: Personalised) -> Line:
+    test = found.test
+    assert test is not None
+    if test.classification:
+        return scored(test.correct(test.train_rule) / test.sizes, test.loss(test.train_rule))
+    tests, like = fitted.job.federation.test, next(iter(fitted.state.theta.values()))
+    assert tests is not None
+    errors = []
+    for i in range(len(tests)):
+        data = tests.one(i, like.device, like.dtype)
+        said = found.outputs(int(fitted.job.federation.test_owner[i]), data.x)
+        errors.append((said.reshape(data.y.shape) - data.y).double().square().mean().cpu())
+    return scored(explained(fitted, torch.stack(errors)), test.loss(test.train_rule))
 
 
 def _bytes(fitted: Fitted) -> int:

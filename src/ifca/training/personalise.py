@@ -88,6 +88,17 @@ def personalise(fitted: Fitted) -> Personalised:
         return replace(found, test=_tested(found, tuner))
 
 
+def always(found: Personalised, one: Candidate) -> Personalised:
+    """The same clients if each took one candidate, whether that helps or not: to compare with."""
+    if found.fitted.job.method.personal:
+        return found
+    m, candidates = len(found.before), (SERVED, one)
+    taken = Choice(np.ones(m, np.int64), np.zeros(m), np.zeros(m))
+    made = Personalised(found.fitted, candidates, taken, found.before, np.full(m, np.nan), None)
+    with torch.no_grad(), products(found.fitted.job.precision):
+        return replace(made, test=_tested(made, made.tuner))
+
+
 def tuner_of(fitted: Fitted) -> Tuner:
     """The steps of the job's own rounds, whole data in each; local models begin where the first model did."""
     job = fitted.job
