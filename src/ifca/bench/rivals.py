@@ -12,9 +12,11 @@ from torch import Tensor
 from ifca.bench.regimes import regime_of
 from ifca.core.initial import best_restart
 from ifca.core.metrics import adjusted_rand_index
+from ifca.engines.gram.fast import applies
 from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, Job, fit
 from ifca.training.candidates import Candidate
+from ifca.training.local_training import local_scores
 from ifca.training.personalise import Personalised, always, personalise
 
 
@@ -82,10 +84,28 @@ def job_of(regime: str, method: str, seed: int, device: torch.device) -> Job:
 def run(unit: Unit, device: torch.device) -> Line:
     """Train and measure one unit: setting is the regime, algorithm the method."""
     job, starts = job_of(unit.setting, unit.algorithm, unit.seed, device), RIVALS[unit.algorithm].starts
+    gram = applies(job.task, job.recipe) and job.recipe.option == "model" and job.loss is None
+    if job.method.personal and gram:
+        return _alone(job)
     fits = [fit(job, restart=restart) for restart in range(starts)]
     best = fits[best_restart([fitted.train_loss for fitted in fits])]
     line = {**measured(best), "bytes": sum(map(_bytes, fits)), "turns": sum(map(_turns, fits))}
     return {**line, **personalised(best)} if unit.algorithm in PERSONALISED else line
+
+
+def _alone(job: Job) -> Line:
+    """Local models, trained and tested without being formed where that is possible."""
+    tests, m = job.federation.test, len(job.federation.train)
+    assert tests is not None
+    place = {int(owner): at for at, owner in enumerate(job.federation.test_owner)}
+    found = local_scores(job, tests, [[place[i]] for i in range(m)])
+    sizes = torch.tensor([int(tests.sizes[place[i]]) for i in range(m)])
+    turns = {"live": m, "bytes": 0, "turns": m * job.recipe.rounds}
+    if job.federation.classes is not None:
+        return {**scored(found.correct[:, 0] / sizes, found.loss[:, 0]), **turns}
+    assert job.loss is None  # the squared error
+    variance = tests.y.double().var(correction=0).cpu()
+    return {**scored(1 - found.loss[:, 0].double() / variance, found.loss[:, 0]), **turns}
 
 
 def measured(fitted: Fitted) -> Line:

@@ -83,7 +83,7 @@ def _row(regime: str, method: str, personalised: bool, lines: list[Line], known:
         "live": _mean([line["live"] for line in lines]),
         "bytes_ratio": _ratio("bytes", lines, known),
         "turns_ratio": _ratio("turns", lines, known),
-        "train_loss": _mean([line["train_loss"] for line in lines]),
+        "train_loss": _mean([line["train_loss"] for line in lines if "train_loss" in line]),
         "test_loss": _mean([score["test_loss"] for score in scores]),
         "worse_than_global": _worse(both, WHOLE, known),
         "worse_than_local": _worse(both, ALONE, known),

@@ -68,8 +68,16 @@ def group_means(theta: Params, groups: Tensor) -> Params:
 
 
 def points_of(solutions: Params) -> Floats:
-    """Models [m, ...] as points [m, d]."""
-    return torch.cat([value.flatten(1) for value in solutions.values()], 1).double().cpu().numpy()
+    """Models [m, ...] as points [m, at most m]: their coordinates in the space that they span.
+
+    All distances stay as they are, and a clusterer has far fewer numbers to look at.
+    """
+    flat = torch.cat([value.flatten(1) for value in solutions.values()], 1).double()
+    m, d = flat.shape
+    if m < d:
+        size, way = torch.linalg.eigh((flat - flat.mean(0)) @ (flat - flat.mean(0)).T)
+        flat = way * size.clamp(min=0).sqrt()
+    return flat.cpu().numpy()
 
 
 def k_means(points: Floats, k: int, keys: UInts) -> Tensor:

@@ -11,6 +11,7 @@ from ifca.core.ledger import Wire
 from ifca.core.types import ClusterState, Params, everywhere, model_count
 from ifca.engines.base import Engine
 from ifca.methods import Problem
+from ifca.methods.founding import points_of
 from ifca.training.job import Job
 from ifca.training.rounds import train
 
@@ -103,5 +104,6 @@ def local_solutions(job: Job, restart: int) -> tuple[Params, Tensor, Tensor]:
 
 def clusters_of(job: Job, solutions: Params) -> Tensor:
     """Line 2 of Algorithm 1: the clusters that the job's clusterer finds among models [m, ...]."""
-    points = torch.cat([value.flatten(1) for value in solutions.values()], dim=1).double().cpu().numpy()
+    flat = torch.cat([value.flatten(1) for value in solutions.values()], dim=1)
+    points = points_of(solutions) if job.clusterer is None else flat.double().cpu().numpy()
     return torch.as_tensor(job.make_clusterer().fit_predict(points)).long()
