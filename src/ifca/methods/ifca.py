@@ -28,7 +28,8 @@ from ifca.methods.ifca_plain import choose
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
 from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, to_merge, verdicts
 
-APART = 4  # rounds that groups train apart before the referee is told of them
+APART = 8  # rounds that groups train apart at least before one model for two of them is accepted
+LOOKS = 4  # that the referee takes until then: after rounds 1, 2, 4 and 8
 JUDGED, HELD, FREE = range(3)  # the stages
 FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
 
@@ -94,7 +95,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
         turns=torch.zeros(k, dtype=torch.float64),
         evidence=torch.zeros(3, k, k, dtype=torch.float64),
         stage=JUDGED,
-        since=APART,
+        since=0,
         moved=math.nan,
         pace=0.0,
         loss=math.inf,
@@ -121,8 +122,8 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
 
 
 def is_trial(t: int) -> bool:
-    """Rounds 1, 2, 4, 8, ...: clients that are held choose, to see whether they can be let go."""
-    return t > 0 and t & (t - 1) == 0
+    """Rounds 4, 8, 16, ...: clients that are held choose, to see whether they can be let go."""
+    return t >= 4 and t & (t - 1) == 0
 
 
 def needs(_recipe: Recipe, state: ClusterState) -> Needs:
@@ -152,27 +153,34 @@ Step = tuple[ClusterState, list[Event]]
 
 
 def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round, ask: Ask) -> Step:
-    """Every two groups are compared. Once everybody could be heard, those that one model serves are one."""
-    if state.round <= memory.since:
+    """The referee looks after rounds 1, 2, 4, 8, and then whenever everybody could be heard. If every two
+    groups need both, that is all; if not, after APART rounds one model serves two where it does as well.
+
+    Each look is taken at the level alpha / LOOKS, so that all of them together keep alpha.
+    """
+    window = math.ceil(1 / problem.recipe.participation)
+    look = memory.since + max(window, memory.since if memory.since < APART else 0)
+    if state.round <= look - window:
         return _with(state, memory), []
-    live, group = places_of(state.live).tolist(), memory.given[now.who]
+    live, group, alpha = places_of(state.live).tolist(), memory.given[now.who], problem.recipe.alpha / LOOKS
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
     found = ask.compare(models, now.who, *compared(live, group))
     state = _counted(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
     memory = replace(memory, evidence=added(memory.evidence, live, group, found))
-    if state.round - memory.since < math.ceil(1 / problem.recipe.participation):
+    if state.round < look:
         return _with(state, memory), []
     said = verdicts(memory.evidence, live)
-    merged = to_merge(said, problem.recipe.alpha)
+    memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
+    if all(one.needs_both(alpha) for one in said):
+        closest = min(said, key=lambda one: one.t)
+        return _settled(state, replace(memory, stage=HELD), [_described("kept", closest, alpha)])
+    if state.round < APART:
+        return _with(state, memory), []
+    merged = to_merge(said, alpha)
     for one in merged:
         state, memory = _merged(state, memory, one)
-    memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
-    events: list[Event] = [_described("merged", one, problem.recipe.alpha) for one in merged]
-    if not merged:
-        memory = replace(memory, stage=HELD)
-        events = [_described("kept", min(said, key=lambda one: one.t), problem.recipe.alpha)]
-    return _settled(state, memory, events)
+    return _settled(state, memory, [_described("merged", one, alpha) for one in merged])
 
 
 def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:

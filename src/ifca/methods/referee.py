@@ -107,9 +107,8 @@ def verdicts(evidence: Tensor, groups: Sequence[int]) -> list[Verdict]:
 def to_merge(found: Sequence[Verdict], alpha: float) -> list[Verdict]:
     """Pairs that one model serves as well: each the closest to the other, so that no group is in two."""
     closest: dict[int, Verdict] = {}
-    for one in found:
+    for one in sorted(found, key=lambda one: (-one.p, one.t)):
         for group in one.pair:
-            if group not in closest or one.t < closest[group].t:
-                closest[group] = one
+            closest.setdefault(group, one)
     mutual = [one for one in found if all(closest[group] is one for group in one.pair)]
     return [one for one in mutual if not one.needs_both(alpha)]
