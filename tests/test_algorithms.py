@@ -124,7 +124,7 @@ def test_divergence_stops_with_advice() -> None:
 
 def test_k_beyond_the_clients_is_refused() -> None:
     with pytest.raises(InvalidInput, match="k is 9, but the federation has only 7 clients"):
-        make_job(groups((3,) * 7), Recipe(k=9))
+        make_job(groups((3,) * 7), Recipe(algorithm="ifca-plain", k=9))
 
 
 def test_test_clients_never_seen_in_training() -> None:

@@ -147,8 +147,8 @@ def test_the_strategy_equals_the_loop(name: str, unequal: Federation) -> None:
     assert accuracy == fitted.history[-1]["test_accuracy"]
 
 
-def test_the_strategy_repairs_collapses() -> None:
-    """Rotated Digits from one model: clusters are split, their members asked twice in a round."""
+def test_the_strategy_has_a_founding_and_a_referee() -> None:
+    """Rotated Digits: clients are asked before the first round, and once more after it."""
     job = Job(
         rotated_digits(samples=100, seed=0), Recipe(k=4, rounds=4), lambda: mlp(64, 10, (20,)), engine="loop"
     )
@@ -156,8 +156,9 @@ def test_the_strategy_repairs_collapses() -> None:
     strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
     strategy.start(grid, strategy.arrays, job.recipe.rounds)
     fitted = fit(job)
-    assert [e for r in fitted.history for e in r["events"] if e["event"] == "split"]
-    assert [r["events"] for r in strategy.history] == [r["events"] for r in fitted.history]
+    assert [e["event"] for r in fitted.history for e in r["events"]] == ["kept"]
+    for mine, theirs in zip(strategy.history, fitted.history, strict=True):
+        assert [pytest.approx(event) for event in mine["events"]] == theirs["events"]
     for key, value in fitted.state.theta.items():
         mine = compact(strategy.state).theta[key]
         torch.testing.assert_close(mine, value, rtol=1e-6, atol=1e-6)

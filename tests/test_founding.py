@@ -410,7 +410,7 @@ def test_the_founding_and_the_referee_are_paid_for() -> None:
 
 def test_a_run_of_an_older_version_is_not_gone_on_with() -> None:
     state = start(digits_job(rotated_digits(samples=100)))
-    with pytest.raises(InvalidInput, match="older version"):
+    with pytest.raises(InvalidInput, match="another version"):
         memory_of(replace(state, memory={"sketch": torch.zeros(1)}))
 
 

@@ -39,10 +39,14 @@ ASIDE = 5  # one sample in so many is set aside
 
 
 def set_aside(seed: int, keys: UInts, sizes: Ints) -> list[Ints]:
-    """The rows of each client's samples that wait while models are compared; of one sample none."""
+    """The rows of each client's samples that wait while models are compared."""
     order = shuffled(seed, "set-aside", sizes, keys)
-    count = np.where(sizes > 1, np.maximum(1, sizes // ASIDE), 0)
-    return [np.sort(rows[:size]) for rows, size in zip(order, count, strict=True)]
+    return [np.sort(rows[:size]) for rows, size in zip(order, count_aside(sizes), strict=True)]
+
+
+def count_aside(sizes: Ints) -> Ints:
+    """How many samples clients of these sizes set aside; of one sample none: [m]."""
+    return np.where(sizes > 1, np.maximum(1, sizes // ASIDE), 0)
 
 
 def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:

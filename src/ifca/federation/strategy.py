@@ -1,7 +1,7 @@
 """IFCA as a Flower Strategy, for those who drive Flower's own loop: hooks translate records and call core.
 
-A round of Algorithm 2 is a round of Flower. Where a cluster is split its members repeat their turn; Flower's
-hooks have no place for that, so these messages go over the grid between two of them. Checkpoints and clients
+A round of Algorithm 2 is a round of Flower. The founding and what clients say of models on samples set aside
+have no place among Flower's hooks, so these messages go over the grid between two of them. Checkpoints and clients
 that join are in 'serve' of ifca.federation.
 """
 
@@ -80,8 +80,9 @@ class IFCAStrategy(Strategy):
         self._who, self._known = taking_part(self.job, self.state)
         models, own, _ = live_part(self.state.theta, self.state.live, self._known)
         clients, places = self.job.federation.train, self._who.tolist()
+        part = "kept" if self.job.method.needs(self.job.recipe, self.state).aside else "train"
         return self._messages(
-            self._engine.messages(models, clients, places, own, self.state.round, "train"), "train"
+            self._engine.messages(models, clients, places, own, self.state.round, part), "train"
         )
 
     def aggregate_train(

@@ -13,6 +13,7 @@ from ifca.core.errors import Diverged
 from ifca.core.identity import rounds_unchanged
 from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Savings
 from ifca.core.types import ClusterState, Params, everywhere
 from ifca.methods.method import Problem, Round
 
@@ -92,6 +93,16 @@ def _counted(
         down[now.who] += wire.down(now.known >= 0)
         up[now.who] += wire.up(now.known >= 0)
     return down, up
+
+
+def with_comparison(state: ClusterState, wire: Wire, who: Tensor, found: Savings) -> ClusterState:
+    """Count a comparison's bytes: the models down; up the samples, and two sums for each but the own one."""
+    down, up = state.bytes_down.clone(), state.bytes_up.clone()
+    if found.carried is not None:
+        return replace(state, bytes_down=down + found.carried[0], bytes_up=up + found.carried[1])
+    down[who] += wire.shared + wire.k * wire.clustered
+    up[who] += 4 + 16 * (wire.k - 1)
+    return replace(state, bytes_down=down, bytes_up=up)
 
 
 def _only_live(theta: Params, live: Tensor) -> Params:

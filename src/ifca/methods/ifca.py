@@ -10,21 +10,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ifca.core.errors import InvalidInput
 from ifca.core.identity import known_identity
 from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Savings
-from ifca.core.types import ClusterState, Params, model_count, places_of, without
-from ifca.methods.averaging import average, initial_state
+from ifca.core.replies import Needs
+from ifca.core.types import ClusterState, model_count, places_of, without
+from ifca.methods.averaging import average, initial_state, with_comparison
 from ifca.methods.founding import founded
 from ifca.methods.ifca_plain import choose
+from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
 from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, to_merge, verdicts
 
@@ -47,27 +46,10 @@ class Memory:
     pace: float  # option I: the share of its step that a round takes while there are fewer models than k
     loss: float  # the participants' mean loss in the last round
 
-    def as_memory(self) -> Params:
-        """As a state carries it, and a checkpoint writes it: tensors by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _tensor(value) for name, value in found.items()}
-
-
-def _tensor(value: Tensor | float) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else torch.long)
-
 
 def memory_of(state: ClusterState) -> Memory:
     """The memory of a state that has one."""
-    single = {field.name for field in fields(Memory) if field.type in ("int", "float")}
-    kept: dict[str, Any] = dict(state.memory)
-    if kept.keys() != {field.name for field in fields(Memory)}:
-        raise InvalidInput(
-            "this run was begun by an older version, which found clusters in another way: run it anew"
-        )
-    return Memory(**{name: value.item() if name in single else value for name, value in kept.items()})
+    return record_of(Memory, state.memory)
 
 
 def places(recipe: Recipe, m: int) -> int:
@@ -103,7 +85,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     state = initial_state(without(theta, places_of(~live)), group, live)
     state = replace(state, bytes_down=solutions.bytes_down, bytes_up=solutions.bytes_up)
     if said is not None:
-        state = _counted(
+        state = with_comparison(
             state, Wire.of(solutions.theta, torch.ones(2), frozenset()), solutions.answered, said
         )
     return _settled(state, memory, [])[0]
@@ -145,8 +127,9 @@ def server(
     given, here = memory.given.clone(), memory.given[now.who]
     given[now.who] = torch.where(here < 0, now.replies.identity, here)
     memory = replace(memory, given=given, turns=memory.turns + now.replies.total.weight.cpu())
-    step = {JUDGED: _refereed, HELD: _tried, FREE: _free}[memory.stage]
-    return step(problem, after, memory, now, ask)
+    if memory.stage == FREE:
+        return _with(after, memory), []
+    return (_refereed if memory.stage == JUDGED else _tried)(problem, after, memory, now, ask)
 
 
 Step = tuple[ClusterState, list[Event]]
@@ -155,7 +138,6 @@ Step = tuple[ClusterState, list[Event]]
 def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round, ask: Ask) -> Step:
     """The referee looks after rounds 1, 2, 4, 8, and then whenever everybody could be heard. If every two
     groups need both, that is all; if not, after APART rounds one model serves two where it does as well.
-
     Each look is taken at the level alpha / LOOKS, so that all of them together keep alpha.
     """
     window = math.ceil(1 / problem.recipe.participation)
@@ -166,7 +148,7 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
     found = ask.compare(models, now.who, *compared(live, group))
-    state = _counted(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
+    state = with_comparison(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
     memory = replace(memory, evidence=added(memory.evidence, live, group, found))
     if state.round < look:
         return _with(state, memory), []
@@ -174,13 +156,13 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
         closest = min(said, key=lambda one: one.t)
-        return _settled(state, replace(memory, stage=HELD), [_described("kept", closest, alpha)])
+        return _settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
     if state.round < APART:
         return _with(state, memory), []
     merged = to_merge(said, alpha)
     for one in merged:
         state, memory = _merged(state, memory, one)
-    return _settled(state, memory, [_described("merged", one, alpha) for one in merged])
+    return _settled(state, memory, [one.as_event("merged", alpha) for one in merged])
 
 
 def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
@@ -219,11 +201,6 @@ def _serve_their_own_best(state: ClusterState, given: Tensor, losses: Tensor) ->
     return all(int(choose(state, losses[given == j].mean(0))) == j for j in heard)
 
 
-def _free(_problem: Problem, state: ClusterState, memory: Memory, _now: Round, _ask: Ask) -> Step:
-    """Algorithm 2."""
-    return _with(state, memory), []
-
-
 def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
     """One model needs no referee; whoever is free chooses anew."""
     if int(state.live.sum()) == 1:
@@ -234,17 +211,7 @@ def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
 
 
 def _with(state: ClusterState, memory: Memory) -> ClusterState:
-    return replace(state, memory=memory.as_memory())
-
-
-def _counted(state: ClusterState, wire: Wire, who: Tensor, found: Savings) -> ClusterState:
-    """The bytes of a comparison: the models down; up the samples, and two sums for each but the own one."""
-    down, up = state.bytes_down.clone(), state.bytes_up.clone()
-    if found.carried is not None:
-        return replace(state, bytes_down=down + found.carried[0], bytes_up=up + found.carried[1])
-    down[who] += wire.shared + wire.k * wire.clustered
-    up[who] += 4 + 16 * (wire.k - 1)
-    return replace(state, bytes_down=down, bytes_up=up)
+    return replace(state, memory=tensors_of(memory))
 
 
 def _paced(recipe: Recipe, memory: Memory, live: Tensor, now: Round) -> Memory:
@@ -256,21 +223,6 @@ def _paced(recipe: Recipe, memory: Memory, live: Tensor, now: Round) -> Memory:
     least, loss = min(1.0, float(live.sum()) / recipe.k), float(now.replies.loss.double().mean())
     pace = memory.pace * FASTER if loss < memory.loss else memory.pace / 2
     return replace(memory, pace=min(1.0, max(least, pace)), loss=loss)
-
-
-def _described(kind: str, one: Verdict, alpha: float) -> Event:
-    cluster, other = one.pair
-    finite = math.isfinite(one.t)
-    return {
-        "event": kind,
-        "cluster": cluster,
-        "other": other,
-        "samples": one.samples,
-        "loses": one.loses,
-        "t": one.t if finite else None,
-        "p": one.p,
-        "alpha": alpha,
-    }
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:

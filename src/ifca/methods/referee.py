@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ifca.core.replies import Savings
 from ifca.core.types import Params
+from ifca.methods.method import Event
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Verdict:
     def needs_both(self, alpha: float) -> bool:
         """Whether the clients lose beyond doubt."""
         return self.p <= alpha
+
+    def as_event(self, kind: str, alpha: float) -> Event:
+        """As the round's record tells it, at the level of a look."""
+        (a, b), t = self.pair, self.t if math.isfinite(self.t) else None
+        said = {"samples": self.samples, "loses": self.loses, "t": t, "p": self.p, "alpha": alpha}
+        return {"event": kind, "cluster": a, "other": b, **said}
 
 
 def verdict(pair: tuple[int, int], count: float, total: float, square: float) -> Verdict:

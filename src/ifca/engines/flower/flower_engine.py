@@ -13,6 +13,7 @@ from torch import Tensor
 from ifca.core.errors import TooFewClients
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
+from ifca.core.sampling import count_aside
 from ifca.core.types import ClientReply, Params, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.base import SUMS
@@ -212,6 +213,7 @@ class FlowerEngine:
                 yield torch.tensor([at]), {name: v[None] for name, v in turns[heard[row]][2].items()}
 
         sizes, like = self.federation.train.sizes[heard], next(iter(theta.values()))
+        sizes = sizes - count_aside(sizes) if needs.aside else sizes
         found = Collected(self.recipe, theta, sizes, known[answered], needs, again, DEFAULT_BUDGET)
         for row, i in enumerate(heard):
             j, losses, update = turns[i]
