@@ -157,8 +157,8 @@ def test_the_strategy_has_a_founding_and_a_referee() -> None:
     strategy.start(grid, strategy.arrays, job.recipe.rounds)
     fitted = fit(job)
     assert [e["event"] for r in fitted.history for e in r["events"]] == ["kept"]
-    for mine, theirs in zip(strategy.history, fitted.history, strict=True):
-        assert [pytest.approx(event) for event in mine["events"]] == theirs["events"]
+    for told, theirs in zip(strategy.history, fitted.history, strict=True):
+        assert [pytest.approx(event) for event in told["events"]] == theirs["events"]
     for key, value in fitted.state.theta.items():
         mine = compact(strategy.state).theta[key]
         torch.testing.assert_close(mine, value, rtol=1e-6, atol=1e-6)

@@ -24,35 +24,66 @@ from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.methods.founding import founded, group_means, numbered
 from ifca.methods.ifca import FREE, HELD, is_trial, memory_of
-from ifca.methods.referee import added, averages, compared, pairs_of, to_merge, verdict, verdicts
+from ifca.methods.referee import (
+    Sums,
+    Verdict,
+    above_zero,
+    added,
+    averages,
+    compared,
+    pairs_of,
+    to_merge,
+    verdict,
+    verdicts,
+)
 from ifca.models import linear, mlp
 from ifca.training import Fitted, Job, fit
 from ifca.training.start import problem_of, start
 
 
-def sums(differences: list[float]) -> tuple[float, float, float]:
-    return len(differences), sum(differences), sum(d * d for d in differences)
+def sums(*differences: float) -> Sums:
+    return Sums(len(differences), sum(differences), sum(d * d for d in differences))
 
 
 class TestReferee:
-    def test_the_test_by_hand(self) -> None:
+    def test_one_model_for_both_by_hand(self) -> None:
         """Differences 1, 2, 3, 2: mean 2, variance 2/3, so t = 2 / sqrt(2/3 / 4) with 3 degrees."""
-        said = verdict((0, 1), *sums([1, 2, 3, 2]))
-        assert (said.samples, said.loses) == (4, 2)
-        assert said.t == pytest.approx(24**0.5)
-        assert said.p == pytest.approx(
-            float(stats.ttest_1samp([1, 2, 3, 2], 0, alternative="greater").pvalue)
-        )
-        assert said.needs_both(0.01)
-        assert not said.needs_both(0.005)
+        t, p = above_zero(sums(1, 2, 3, 2))
+        assert t == pytest.approx(24**0.5)
+        assert p == pytest.approx(float(stats.ttest_1samp([1, 2, 3, 2], 0, alternative="greater").pvalue))
+
+    def test_the_other_model_by_hand(self) -> None:
+        """The first group loses 1, 2, 3, the second -1, 0, 2, 1: Welch's test of 1, 2, 3 and 1, 0, -2, -1."""
+        t, p = above_zero(sums(1, 2, 3), sums(-1, 0, 2, 1))
+        welch = stats.ttest_ind([1, 2, 3], [1, 0, -2, -1], equal_var=False, alternative="greater")
+        assert (t, p) == pytest.approx((float(welch.statistic), float(welch.pvalue)))
+
+    def test_both_tests_must_reject(self) -> None:
+        """Sure that the laws differ, unsure that two models pay; and the other way round."""
+        sure, unsure = sums(5, 6, 5, 6, 5, 6), sums(-1, 1, -2, 2, 0, 1)
+        assert verdict((0, 1), sure, sure, sure).needs_both(0.01)
+        assert not verdict((0, 1), unsure, sure, sure).needs_both(0.01)
+        assert not verdict((0, 1), sure, unsure, unsure).needs_both(0.01)
+
+    def test_that_one_model_is_ahead_for_everybody_cancels_out(self) -> None:
+        """Everybody is served better by 1 or 2 with the second model: nothing tells the groups apart."""
+        said = verdict((0, 1), sums(1, 2, 1, 2), sums(-1, -2, -1, -2), sums(1, 2, 1, 2))
+        assert said.p == pytest.approx(0.5)
+        assert said.better == "second"
+
+    def test_the_one_model_that_costs_least(self) -> None:
+        assert verdict((0, 1), sums(1, 1), sums(9, 9), sums(9, 9)).better == "average"
+        assert verdict((0, 1), sums(8, 8), sums(9, 9), sums(1, 1)).better == "first"
 
     def test_a_factor_of_the_loss_changes_nothing(self) -> None:
-        small, large = (verdict((0, 1), *sums([f * d for d in (1, -2, 3, 2)])) for f in (1e-9, 1e9))
-        assert small.p == pytest.approx(large.p)
+        small, large = (above_zero(sums(*(f * d for d in (1, -2, 3, 2)))) for f in (1e-9, 1e9))
+        assert small == pytest.approx(large)
 
-    @pytest.mark.parametrize(("differences", "p"), [([], 1), ([5.0], 1), ([0.0, 0.0], 0.5), ([2.0] * 5, 0)])
+    @pytest.mark.parametrize(("differences", "p"), [([], 1), ([5.0], 1), ([0.0, 0.0], 1), ([2.0] * 5, 0)])
     def test_too_few_or_all_alike(self, differences: list[float], p: float) -> None:
-        assert verdict((0, 1), *sums(differences)).p == p
+        assert above_zero(sums(*differences))[1] == p
+        assert above_zero(Sums(3, math.nan, math.nan)) == (0, 1)
+        assert above_zero(Sums(3, math.inf, math.inf)) == (0, 1)
 
     def test_averages_by_turns(self) -> None:
         theta = {"w": torch.tensor([0.0, 4.0, 8.0])}
@@ -65,27 +96,28 @@ class TestReferee:
         own, others = compared([1, 3, 4], torch.tensor([3, 1, 4]))
         assert pairs_of([1, 3, 4]) == [(1, 3), (1, 4), (3, 4)]
         assert own.tolist() == [1, 0, 2]
-        assert others.tolist() == [[3, 5], [3, 4], [4, 5]]
+        assert others.tolist() == [[0, 2, 3, 5], [1, 2, 3, 4], [0, 1, 4, 5]]
 
-    def test_evidence_is_of_both_groups(self) -> None:
+    def test_evidence_by_group(self) -> None:
         """Client 0 of group 0 and client 1 of group 2 speak of the pair (0, 2); client 0 also of (0, 1)."""
-        said = Savings(
-            torch.tensor([2, 1]), torch.tensor([[1.0, 4.0], [2.0, 8.0]]).double(), torch.ones(2, 2).double()
-        )
-        evidence = added(torch.zeros(3, 3, 3).double(), [0, 1, 2], torch.tensor([0, 2]), said)
-        assert evidence[:, 0, 2].tolist() == evidence[:, 2, 0].tolist() == [3, 6, 2]
-        assert evidence[:, 0, 1].tolist() == [2, 1, 1]
+        total = torch.tensor([[1.0, 4.0, 5.0, 6.0], [2.0, 8.0, 7.0, 9.0]]).double()
+        said = Savings(torch.tensor([2, 1]), total, torch.ones(2, 4).double())
+        evidence = added(torch.zeros(2, 3, 3, 3).double(), [0, 1, 2], torch.tensor([0, 2]), said)
+        other, both = evidence
+        assert other[:, 0, 2].tolist() == [2, 4, 1]
+        assert other[:, 2, 0].tolist() == [1, 2, 1]
+        assert both[:, 0, 1].tolist() == [2, 5, 1]
         assert [one.samples for one in verdicts(evidence, [0, 1, 2])] == [2, 3, 1]
+        assert verdicts(evidence, [0, 1, 2])[1].loses == pytest.approx((6 + 7) / 3)
 
     def test_each_merges_with_its_closest_only(self) -> None:
         """0 and 1 are closest to each other; 2 is closest to 1, which has a closer one."""
-        close, near, far = (
-            (a, b, verdict((a, b), *sums([m, m - 1, m + 1, m])))
-            for a, b, m in ((0, 1, 0), (1, 2, 0.1), (0, 2, 9))
-        )
-        merged = to_merge([close[2], far[2], near[2]], 0.01)
-        assert [one.pair for one in merged] == [(0, 1)]
-        assert to_merge([far[2]], 0.01) == []
+        said = [
+            Verdict(pair, 9, 0.0, t, p)
+            for pair, t, p in (((0, 1), 0.1, 0.4), ((0, 2), 9, 0), ((1, 2), 1, 0.2))
+        ]
+        assert [one.pair for one in to_merge(said, 0.01)] == [(0, 1)]
+        assert to_merge(said[1:2], 0.01) == []
 
 
 def keys_of(m: int) -> Any:
@@ -330,6 +362,14 @@ def permuted(federation: Federation, ways: int) -> Federation:
     return Federation.from_arrays(x, answers, clusters=shift, classes=10)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_one_population_of_few_clients_and_many_groups(seed: int) -> None:
+    """Networks that trained far apart: their average is bad, but nothing tells the groups apart."""
+    federation = rotated_digits(samples=100, angles=(0,), seed=seed)
+    fitted = fit(digits_job(federation, k=10, rounds=15, step_size=0.3, seed=seed))
+    assert len(set(fitted.labels.tolist())) == 1
+
+
 @pytest.mark.parametrize(("m", "ways", "samples"), [(2, 2, 200), (6, 3, 200), (12, 4, 100)])
 def test_few_clients(m: int, ways: int, samples: int) -> None:
     """Hospitals: what 2, 6 and 12 clients can tell, they tell."""
@@ -399,12 +439,12 @@ def test_clients_are_held_and_let_go() -> None:
 
 
 def test_the_founding_and_the_referee_are_paid_for() -> None:
-    """Before round 0 a ridge regression up; after it the four groups' models once more, down."""
+    """Before round 0 a ridge regression up; after it the four models and three averages down, once more."""
     job = digits_job(rotated_digits(samples=100), rounds=2)
     history = fit(job).history
     model, probe, m = 4 * (64 * 100 + 100 + 100 * 10 + 10), 4 * (64 * 10 + 10), len(job.federation.train)
-    assert history[0]["bytes_down"] == m * (1 + 4) * model
-    assert history[0]["bytes_up"] == m * (model + 4 + 4 + probe + 4 + 16 * 3)
+    assert history[0]["bytes_down"] == m * (1 + 7) * model
+    assert history[0]["bytes_up"] == m * (model + 4 + 4 + probe + 4 + 16 * 6)
     assert history[1]["bytes_down"] == m * model
 
 

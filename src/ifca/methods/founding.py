@@ -20,7 +20,7 @@ from ifca.core.random import UInts
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params
 from ifca.methods.method import Compare
-from ifca.methods.referee import verdict
+from ifca.methods.referee import Sums, above_zero
 
 Floats = NDArray[np.float64]
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
@@ -42,8 +42,8 @@ def founded(
         groups[here] = proposals[0]
         return groups, None
     found = _compared(solutions, compare, here, proposals)
-    sums = [float(part.sum()) for part in (found.samples, found.total, found.square)]
-    groups[here] = proposals[verdict((0, 1), *sums).needs_both(alpha)]
+    sums = Sums(*(float(part.sum()) for part in (found.samples, found.total, found.square)))
+    groups[here] = proposals[above_zero(sums)[1] <= alpha]
     return groups, found
 
 

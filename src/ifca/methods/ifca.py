@@ -39,7 +39,7 @@ class Memory:
 
     given: Tensor  # [m] the place of the model that each client is given; -1: it chooses
     turns: Tensor  # [k] clients' turns that made a model
-    evidence: Tensor  # [3, k, k] what the referee was told of every two models
+    evidence: Tensor  # [2, 3, k, k] what the referee was told of every two models
     stage: int
     since: int  # the round from which on the referee is told
     moved: float  # share of clients that chose another model when they last could; NaN: they could not yet
@@ -75,7 +75,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     memory = Memory(
         given=group,
         turns=torch.zeros(k, dtype=torch.float64),
-        evidence=torch.zeros(3, k, k, dtype=torch.float64),
+        evidence=torch.zeros(2, 3, k, k, dtype=torch.float64),
         stage=JUDGED,
         since=0,
         moved=math.nan,
@@ -148,7 +148,8 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
     found = ask.compare(models, now.who, *compared(live, group))
-    state = with_comparison(state, Wire.of(state.theta, state.live, problem.shared), now.who, found)
+    sent = Wire.of(state.theta, torch.ones(2 * len(live) - 1), problem.shared)
+    state = with_comparison(state, sent, now.who, found)
     memory = replace(memory, evidence=added(memory.evidence, live, group, found))
     if state.round < look:
         return _with(state, memory), []
@@ -166,12 +167,12 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
 
 
 def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
-    """One model for two groups, at the place of the first."""
+    """One model for two groups, at the place of the first: their average, or one's where that costs less."""
     a, b = one.pair
     mean = averages(state.theta, memory.turns, [one.pair])
     theta = {name: value.clone() for name, value in state.theta.items()}
     for name, value in theta.items():
-        value[a] = mean[name][0]
+        value[a] = {"average": mean[name][0], "first": value[a], "second": value[b]}[one.better]
     gone = torch.tensor([b])
     turns = memory.turns.clone()
     turns[a], turns[b] = turns[a] + turns[b], 0

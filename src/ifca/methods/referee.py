@@ -1,15 +1,19 @@
-"""The referee: do two groups of clients need two models, or does one serve both as well?
+"""The referee: do two groups of clients need two models? One rule, at one level.
 
-The one model that would serve both is the average of the two, which come from one start. Every client of the
-two groups compares it with its own group's model on samples that neither was trained on since they parted.
-What it loses more, sample by sample, is tested: one-sided, paired, Student's t at the level alpha. If the
-clients do not lose beyond doubt, the two groups become one.
+Clients of both groups judge, on samples that no model was trained on since the groups parted, (1) the other
+group's model against their own, and (2) the average of the two models, which come from one start, against
+their own. Two models are needed where both tests reject at the level alpha:
 
-Where both groups follow one law, the average is no worse than the two models (the loss is convex between
-them), so they stay apart with a probability of at most alpha. The clients are those of this federation and
-the samples are drawn: six clients with a thousand samples can decide, and so can six thousand with six. The
-spread of the differences is taken around their mean over all samples, so it holds the spread between samples
-and that between clients. A constant added to the loss, or a factor, changes nothing.
+1. Each group is served relatively better by its own model: what the first loses by changing to the second
+   group's model plus what the second loses by changing to the first's is above zero (Welch's test). That one
+   of the two models is ahead of the other for everybody cancels out. If both groups follow one law the sum is
+   zero, whatever the models, so the groups stay apart with a probability of at most alpha.
+2. One model for both, the average, serves them worse than two (the paired t-test). A difference that is there
+   but does not pay is not kept.
+
+The clients are those of this federation and the samples are drawn: six clients with a thousand samples can
+decide, and so can six thousand with six. Spreads are taken over all samples of a group, so they hold the
+spread between samples and that between clients. A constant added to the loss, or a factor, changes nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,14 +32,39 @@ from ifca.methods.method import Event
 
 
 @dataclass(frozen=True)
+class Sums:
+    """Sums over samples of what is lost more: their number, the differences, their squares."""
+
+    count: float
+    total: float
+    square: float
+
+    @property
+    def mean(self) -> float:
+        """Of a sample."""
+        return self.total / self.count if self.count else 0.0
+
+    @property
+    def error(self) -> float:
+        """The squared standard error of the mean; infinite for fewer than two samples, and of no numbers."""
+        spread = self.square - self.total * self.mean
+        if self.count < 2 or not math.isfinite(spread):
+            return math.inf
+        if spread <= 1e-24 * self.square:  # nothing but rounding: all samples say the same
+            return 0.0
+        return spread / (self.count - 1) / self.count
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """What the clients of two groups said of one model for both."""
+    """What the clients of two groups said of the other's model, and of one model for both."""
 
     pair: tuple[int, int]
     samples: int
     loses: float  # on average and sample, under the average of the two models
-    t: float  # the same in its standard errors
-    p: float  # the probability of as much or more where nothing is lost
+    t: float  # of the test that is less sure
+    p: float  # the probability of as much or more where nothing is lost, by that test
+    better: Literal["average", "first", "second"] = "average"  # the one model that costs least
 
     def needs_both(self, alpha: float) -> bool:
         """Whether the clients lose beyond doubt."""
@@ -47,19 +77,27 @@ class Verdict:
         return {"event": kind, "cluster": a, "other": b, **said}
 
 
-def verdict(pair: tuple[int, int], count: float, total: float, square: float) -> Verdict:
-    """The test on sums over samples: of the differences, and of their squares."""
-    if count < 2:
-        return Verdict(pair, int(count), 0.0, 0.0, 1.0)
-    mean = total / count
-    variance = max(0.0, square - total * mean) / (count - 1)
-    if variance <= 1e-24 * square / count:  # nothing but rounding: all samples say the same
-        t = math.copysign(math.inf, mean) if mean else 0.0
-    else:
-        t = mean / math.sqrt(variance / count)
+def above_zero(*parts: Sums) -> tuple[float, float]:
+    """T and p of the test that the sum of the means is above zero: Student's of one, Welch's of two."""
+    mean, error = sum(part.mean for part in parts), sum(part.error for part in parts)
+    if not math.isfinite(error) or (error == 0 and mean == 0):
+        return 0.0, 1.0
+    if error == 0:
+        return math.copysign(math.inf, mean), float(mean < 0)
+    degrees = error**2 / sum(part.error**2 / (part.count - 1) for part in parts)
     from scipy.stats import t as student  # here: it takes a second to import
 
-    return Verdict(pair, int(count), mean, t, float(student.sf(t, count - 1)))
+    t = mean / math.sqrt(error)
+    return t, float(student.sf(t, degrees))
+
+
+def verdict(pair: tuple[int, int], one_for_both: Sums, first: Sums, second: Sums) -> Verdict:
+    """one_for_both: of both groups under the average; first, second: of a group under the other's model."""
+    tests = above_zero(first, second), above_zero(one_for_both)
+    t, p = max(tests, key=lambda test: (test[1], -test[0]))
+    costs = {"average": one_for_both.total, "first": second.total, "second": first.total}
+    better: Any = min(costs, key=lambda name: costs[name])
+    return Verdict(pair, int(one_for_both.count), one_for_both.mean, t, p, better)
 
 
 def pairs_of(groups: Sequence[int]) -> list[tuple[int, int]]:
@@ -81,34 +119,47 @@ def averages(theta: Params, weight: Tensor, pairs: Sequence[tuple[int, int]]) ->
 
 
 def compared(groups: Sequence[int], own: Tensor) -> tuple[Tensor, Tensor]:
-    """Whom each client judges: its group's model [p], and its group's averages with the others [p, q].
+    """Whom each client judges: its group's model [p]; the others', and the averages with them [p, q].
 
     Numbers among the models of the groups, followed by the averages of pairs_of(groups). own: [p] its group.
     """
     number = {group: at for at, group in enumerate(groups)}
     place = {pair: len(groups) + at for at, pair in enumerate(pairs_of(groups))}
-    rows = {a: [place[min(a, b), max(a, b)] for b in groups if b != a] for a in groups}
+    rows = {}
+    for a in groups:
+        others = [b for b in groups if b != a]
+        rows[a] = [*(number[b] for b in others), *(place[min(a, b), max(a, b)] for b in others)]
     mine = own.tolist()
     return torch.tensor([number[a] for a in mine]), torch.tensor([rows[a] for a in mine])
 
 
 def added(evidence: Tensor, groups: Sequence[int], own: Tensor, found: Savings) -> Tensor:
-    """The evidence [3, k, k] (count, total, square by pair) with what clients of the groups own [p] said."""
+    """The evidence with what clients of the groups own [p] said.
+
+    [2, 3, k, k]: of clients of a, under the model of b and under the average of both: count, total, square.
+    """
     after = evidence.clone()
     for a in sorted(set(own.tolist())):
         mine = own == a
-        others = [b for b in groups if b != a]
         count, total, square = found.samples[mine].sum(), found.total[mine].sum(0), found.square[mine].sum(0)
+        others = [b for b in groups if b != a]
         for at, b in enumerate(others):
-            sums = torch.stack([count.double(), total[at], square[at]])
-            after[:, a, b] += sums
-            after[:, b, a] += sums
+            for kind, column in enumerate((at, len(others) + at)):
+                after[kind, :, a, b] += torch.stack([count.double(), total[column], square[column]])
     return after
 
 
 def verdicts(evidence: Tensor, groups: Sequence[int]) -> list[Verdict]:
     """What is known of every two groups."""
-    return [verdict(pair, *evidence[:, pair[0], pair[1]].tolist()) for pair in pairs_of(groups)]
+
+    def sums(values: Tensor) -> Sums:
+        return Sums(*values.tolist())
+
+    other, both = evidence
+    return [
+        verdict((a, b), sums(both[:, a, b] + both[:, b, a]), sums(other[:, a, b]), sums(other[:, b, a]))
+        for a, b in pairs_of(groups)
+    ]
 
 
 def to_merge(found: Sequence[Verdict], alpha: float) -> list[Verdict]:
