@@ -11,9 +11,10 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
-from ifca.methods import Aggregation, Method, register, register_aggregation
+from ifca.methods import Aggregation, Method, method_of, register, register_aggregation
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory, Loss, Metric
+from ifca.runs.auto_k import most_clusters
 from ifca.runs.config import Config
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
@@ -30,7 +31,8 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     code = code_of(config) if code is None else code
     register_own(config, code)
     federation = federation or make_federation(config, code)
-    recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
+    k = most_clusters(config.k, method_of(config.algorithm), len(federation.train))
+    recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)} | {"k": k})
     warm = None if config.warm_start is None else models_of(Path(config.warm_start) / "models.safetensors")[0]
     return Job(
         federation,
