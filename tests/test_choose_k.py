@@ -278,7 +278,7 @@ def test_a_constant_added_to_the_loss_changes_no_verdict(tmp_path: Path) -> None
 def test_few_clients_from_the_command_line(m: int, tmp_path: Path) -> None:
     """Two populations of m / 2 clients; k is left out of the config, and larger than m in the range."""
     (tmp_path / "job.toml").write_text(
-        f'rounds = 16\ndevice = "cpu"\nstep_size = 0.05\n[model]\nname = "linear"\n[data]\nname = "synthetic"\n'
+        f'rounds = 16\ndevice = "cpu"\nstep_size = 0.05\n[data]\nname = "synthetic"\n'
         f"clients = {m}\nsamples = 200\ndimension = 5\nclusters = 2\nseparation = 2\n"
     )
 

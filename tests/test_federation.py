@@ -74,12 +74,12 @@ def assert_same_result(mine: Path, other: Path) -> None:
 @pytest.mark.xdist_group("processes")
 def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     baselines = 'baselines=["oneshot"]'
-    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines), cwd=tmp_path)
+    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines, "k=auto"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "round 3/3, loss" in done.stdout
     assert "Traceback" not in done.stderr
     loop = tmp_path / "loop"
-    run(read_config(None, [*SMALL, baselines, "engine=loop"]), loop)
+    run(read_config(None, [*SMALL, baselines, "engine=loop", "k=auto"]), loop)
     for part in (".", "baselines/oneshot"):
         assert_same_result(tmp_path / "flower" / part, loop / part)
     summary = json.loads((tmp_path / "flower" / "summary.json").read_text())

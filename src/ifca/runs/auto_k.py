@@ -19,7 +19,7 @@ group, and every two groups need samples enough to be told apart: who expects mo
 def _number_or_auto(value: Any) -> Any:
     if value is None or value == AUTO or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise ValueError(f'k must be a whole number or "auto", got {value!r}')
+    raise InvalidInput(f'k must be a whole number or "auto", got {value!r}')
 
 
 K = Annotated[int | Literal["auto"] | None, BeforeValidator(_number_or_auto)]
