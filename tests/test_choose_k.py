@@ -249,6 +249,7 @@ def test_it_says_what_ifca_says(angles: str, k: int, tmp_path: Path) -> None:
     settings = [*SMALL, f"data.angles={angles}", "data.samples=100", "algorithm=ifca-plain"]
     found = choose_k(read_config(None, settings), range(5, 6), 1, tmp_path / "out")
     assert found["supported_k"] == k
+    assert (tmp_path / "out" / "referee" / "k-5" / "seed-0" / "summary.json").exists()
     ifca = read_config(None, [*settings, "algorithm=ifca", "k=5", "data.seed=0"])
     for one in found["referee"]:
         run(replace(ifca, seed=one["seed"]), alone := tmp_path / f"alone-{one['seed']}")

@@ -26,10 +26,9 @@ from ifca.core.types import ClusterState, Params
 from ifca.data import Federation
 from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
-from ifca.methods import method_of
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
-from ifca.runs.auto_k import most_clusters
+from ifca.runs.auto_k import recipe_of
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, ModelConfig
 from ifca.runs.own_code import Code
@@ -229,12 +228,9 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         inputs = int(torch.Size(federation.input_shape).numel())
         maker = linear if federation.classes is None else mlp
         default: Factory = partial(maker, inputs, federation.outputs)
-        given = self.get_params(deep=False)
-        k = most_clusters(self.k, method_of(self.algorithm), len(federation.train))
-        recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe)} | {"k": k})
         return Job(
             federation,
-            recipe,
+            recipe_of(self.get_params(deep=False), len(federation.train)),
             default if self.model is None else as_factory(self.model),
             loss=self.loss,
             engine=self.engine,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -24,6 +26,12 @@ def _number_or_auto(value: Any) -> Any:
 
 K = Annotated[int | Literal["auto"] | None, BeforeValidator(_number_or_auto)]
 """The k of a config; None: left out."""
+
+
+def recipe_of(given: Mapping[str, Any], m: int) -> Recipe:
+    """The recipe of a config's keys, or of the arguments of Python, for m clients."""
+    values = {field.name: given[field.name] for field in fields(Recipe)}
+    return Recipe(**values | {"k": most_clusters(given["k"], method_of(given["algorithm"]), m)})
 
 
 def most_clusters(k: int | str | None, method: Method, m: int) -> int:

@@ -80,7 +80,7 @@ class _Planned:
     @property
     def title(self) -> str:
         """Which one it is."""
-        beside = f"{self.config.algorithm}, " if self.folder == REFEREE else ""
+        beside = f"{self.config.algorithm}, " if self.folder.startswith(REFEREE) else ""
         return f"{beside}k {self.config.k}, seed {self.config.seed}"
 
 
@@ -143,7 +143,7 @@ def _jobs(config: Config, ks: range, seeds: int) -> list[_Planned]:
     found = [_Planned(replace(one, k=k), f"k-{k}") for k in ks for one in by_seed]
     if not method_of(config.algorithm).at_most_k:
         judged = [replace(one, algorithm=IFCA.name, k=ks[-1]) for one in by_seed]
-        found += [_Planned(one, REFEREE) for one in judged]
+        found += [_Planned(one, f"{REFEREE}/k-{ks[-1]}") for one in judged]
     return found
 
 
@@ -164,7 +164,7 @@ def _one(one: _Planned, federation: Federation, out: Path, callback: Callback, c
         **{name: summary[name] for name in (*TESTED, "seconds")},
         "label": label,
         "folder": one.folder,
-        **{name: summary[name] for name in ("events", "undecided", "rounds")},
+        **{name: summary.get(name) for name in ("events", "undecided", "rounds")},
     }
 
 
@@ -177,7 +177,7 @@ def _labels_and_losses(folder: Path) -> tuple[list[int], list[list[float]]]:
 
 
 def _result(config: Config, ks: range, rows: list[Row]) -> dict[str, Any]:
-    pairs = [row for row in rows if row["folder"] != REFEREE]
+    pairs = [row for row in rows if not row["folder"].startswith(REFEREE)]
     table = [_row(k, [pair for pair in pairs if pair["k"] == k]) for k in ks]
     judged = [row for row in rows if row["folder"] == rows[-1]["folder"]]  # with the largest k
     ended = [Ended(**{field.name: row[field.name] for field in fields(Ended)}) for row in judged]
