@@ -70,8 +70,8 @@ def event(kind: str, p: float, loses: float = 0.2) -> dict[str, Any]:
     return {"event": kind, "p": p, "loses": loses, "samples": 30, "alpha": 0.0025}
 
 
-def ended(live: int, *events: dict[str, Any], undecided: str | None = None) -> Ended:
-    return Ended(0, live, list(events), undecided, rounds=24)
+def ended(live: int, *events: dict[str, Any]) -> Ended:
+    return Ended(0, live, list(events), rounds=24)
 
 
 KEPT, MERGED = event("kept", 1e-9), event("merged", 0.5, -0.01)
@@ -91,7 +91,6 @@ KEPT, MERGED = event("kept", 1e-9), event("merged", 0.5, -0.01)
             "Other groups became one: one model for two of them costs their clients nothing",
         ),
         ([ended(1, MERGED, event("merged", 0.1))], 1, "0.2 more a sample, not beyond doubt (p = 0.1, level"),
-        ([ended(1, event("merged", 0.1), undecided="cannot tell")], 1, " cannot tell."),
         ([ended(3)], 3, "It had not decided when the 24 rounds were over"),
         ([ended(6, KEPT)], 6, "largest k asked for"),
     ],

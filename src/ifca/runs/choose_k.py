@@ -164,7 +164,7 @@ def _one(one: _Planned, federation: Federation, out: Path, callback: Callback, c
         **{name: summary[name] for name in (*TESTED, "seconds")},
         "label": label,
         "folder": one.folder,
-        **{name: summary.get(name) for name in ("events", "undecided", "rounds")},
+        **{name: summary.get(name) for name in ("events", "rounds")},
     }
 
 
@@ -189,7 +189,7 @@ def _result(config: Config, ks: range, rows: list[Row]) -> dict[str, Any]:
         "because": verdict.because,
         "seeds": sorted({pair["seed"] for pair in pairs}),
         "table": table,
-        "pairs": [_without(pair, "label", "folder", "events", "undecided", "rounds") for pair in pairs],
+        "pairs": [_without(pair, "label", "folder", "events", "rounds") for pair in pairs],
         "referee": [asdict(one) for one in ended],
         "config": config_dict(config),
     }

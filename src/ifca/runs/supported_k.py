@@ -23,7 +23,6 @@ class Ended:
     seed: int
     live_clusters: int  # clusters that have clients
     events: list[dict[str, Any]] | None
-    undecided: str | None
     rounds: int
 
     def said(self, kind: str) -> list[dict[str, Any]]:
@@ -80,7 +79,6 @@ def supported(ended: Sequence[Ended], asked: int) -> Verdict:
     parts = [f"The data supports {_clusters(k)}: {_from_seeds(counts, k, asked)}", *_proof(mine, k)]
     if k == asked:
         parts.append("That is the largest k asked for, so larger ones may be supported too")
-    parts += sorted({one.undecided for one in mine if one.undecided})[:1]
     return Verdict(k, " ".join(f"{part}." for part in parts))
 
 
