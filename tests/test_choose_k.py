@@ -244,7 +244,7 @@ def referee_of(folder: Path) -> tuple[int, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(("angles", "k"), [("[0, 90, 180, 270]", 4), ("[0]", 1)])
 def test_it_says_what_ifca_says(angles: str, k: int, tmp_path: Path) -> None:
-    """Of a job of plain IFCA, whose own clusters do not decide; and k = "auto" says the same."""
+    """Of a job of plain IFCA, whose own clusters do not decide."""
     settings = [*SMALL, f"data.angles={angles}", "data.samples=100", "algorithm=ifca-plain"]
     found = choose_k(read_config(None, settings), range(5, 6), 1, tmp_path / "out")
     assert found["supported_k"] == k
@@ -255,8 +255,6 @@ def test_it_says_what_ifca_says(angles: str, k: int, tmp_path: Path) -> None:
         live, verdicts = referee_of(alone)
         assert live == one["live_clusters"] == k
         assert verdicts == [event for event in one["events"] if "p" in event] != []
-    run(replace(ifca, k="auto"), tmp_path / "auto")
-    assert referee_of(tmp_path / "auto")[0] == k
 
 
 def test_a_constant_added_to_the_loss_changes_no_verdict(tmp_path: Path) -> None:

@@ -74,18 +74,30 @@ def assert_same_result(mine: Path, other: Path) -> None:
 @pytest.mark.xdist_group("processes")
 def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     baselines = 'baselines=["oneshot"]'
-    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines, "k=auto"), cwd=tmp_path)
+    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "round 3/3, loss" in done.stdout
     assert "Traceback" not in done.stderr
     loop = tmp_path / "loop"
-    run(read_config(None, [*SMALL, baselines, "engine=loop", "k=auto"]), loop)
+    run(read_config(None, [*SMALL, baselines, "engine=loop"]), loop)
     for part in (".", "baselines/oneshot"):
         assert_same_result(tmp_path / "flower" / part, loop / part)
     summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
     assert summary["engine"] == "flower"
     assert summary["faults"] == {}
     assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_simulation_finds_k(tmp_path: Path) -> None:
+    """The bound is the server's, who knows how many clients there are; a client has one of its own data."""
+    small = settings("k=auto", "rounds=1", "baselines=[]", "data.angles=[0, 90]", "data.samples=500")
+    done = ifca("federate", "simulate", "--out", "flower", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
+    assert summary["config"]["k"] == "auto"
+    assert summary["k"] == summary["clients"] < 10
+    assert ifca("resume", "flower", cwd=tmp_path).returncode == 0
 
 
 OWN = """
