@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ifca.core.errors import InvalidInput
+from ifca.runs.auto_k import MOST
 from ifca.runs.config import (
     DEFAULT_CONFIG,
     read_config,
@@ -48,8 +49,8 @@ def test_data_is_chosen_by_name() -> None:
         ("kk=3", "unknown key kk"),
         ("data.sampls=3", r"unknown key data\.sampls"),
         ("model.width=3", r"unknown key model\.width"),
-        ("k='4'", "k: input should be a valid integer, got '4'"),
-        ("k=1.5", "k: input should be a valid integer"),
+        ("k='4'", "k must be a whole number or \"auto\", got '4'"),
+        ("k=1.5", 'k must be a whole number or "auto", got 1.5'),
         ("k=0", "k must be at least 1, got 0"),
         ("rounds=true", "rounds: input should be a valid integer"),
         ("step_size=-1", "step_size must be a positive number"),
@@ -85,7 +86,8 @@ def test_wrong_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        (["k=200"], "k is 200, but the federation has only 112 clients"),
+        (["k=auto", "algorithm=oneshot"], 'k: oneshot needs a number of clusters; "auto" is for ifca'),
+        (["k=200", "algorithm=ifca-plain"], "k is 200, but the federation has only 112 clients"),
         (["model.name=transformer"], "unknown model transformer"),
         (["model.name=nowhere:make"], "cannot import nowhere:make"),
         (["model.name=logistic", "data={name='synthetic', dimension=5}"], "which classifies"),
@@ -119,3 +121,27 @@ def test_data_are_looked_for_beside_the_config_too(tmp_path: Path, monkeypatch: 
     assert path() == job.parent / "clients"
     (tmp_path / "clients").mkdir()  # where the command is given comes first
     assert path() == tmp_path / "clients"
+
+
+SYNTHETIC = 'device = "cpu"\n[data]\nname = "synthetic"\ndimension = 5\nclients = '
+
+
+@pytest.mark.parametrize(
+    ("written", "clients", "k"),
+    [
+        ("", 40, MOST),
+        ('k = "auto"\n', 40, MOST),
+        ('k = "auto"\n', 6, 6),
+        ("k = 3\n", 40, 3),
+        ('algorithm = "ifca-plain"\n', 40, 2),
+        ('algorithm = "global"\nk = "auto"\n', 40, 2),
+    ],
+)
+def test_the_most_clusters_where_k_is_left_out_or_auto(
+    written: str, clients: int, k: int, tmp_path: Path
+) -> None:
+    (tmp_path / "job.toml").write_text(f"{written}{SYNTHETIC}{clients}\n")
+    config = read_config(tmp_path / "job.toml")
+    assert make_job(config).recipe.k == k
+    (tmp_path / "again.toml").write_text(write_config(config))
+    assert read_config(tmp_path / "again.toml") == config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 from dataclasses import fields, replace
 from pathlib import Path
@@ -38,7 +39,8 @@ from tests.conftest import groups
 def test_arguments_are_those_of_the_recipe() -> None:
     signature = inspect.signature(IFCA).parameters
     for field in fields(Recipe):
-        assert signature[field.name].default == field.default, field.name
+        default = None if field.name == "k" else field.default  # which may be left out
+        assert signature[field.name].default == default, field.name
 
 
 def test_fit_assign_predict() -> None:
@@ -117,7 +119,7 @@ def test_diverged_restarts_are_reported_and_outlived() -> None:
     ("field", "value"),
     [
         *[("option", "gradients"), ("engine", "foo"), ("initial", "zeros"), ("algorithm", "IFCA")],
-        *[("rounds", 2.5), ("weighted", "no"), ("k", 2.0), ("k", True), ("k", None), ("step_size", "0.1")],
+        *[("rounds", 2.5), ("weighted", "no"), ("k", 2.0), ("k", True), ("k", "two"), ("step_size", "0.1")],
         *[("shared", "fc1"), ("model", 3), ("model", lambda: 3)],
     ],
 )
@@ -343,3 +345,18 @@ class TestUse:
         assert all(bool(value.isfinite().all()) for value in front.models_.values())
         with pytest.raises(InvalidInput, match="has no cluster 4"):
             front.predict(np.zeros((1, 6)), 4)
+
+
+def test_k_may_be_left_out(tmp_path: Path) -> None:
+    """Two groups of clients: as many clusters are found, of at most as many as there are clients."""
+    for front in (IFCA(rounds=16), IFCA("auto", rounds=16)):
+        front.fit(groups((40,) * 6))
+        assert front.fitted_.job.recipe.k == 6
+        assert len(set(front.labels_.tolist())) == 2
+        assert front.models_["fc1.weight"].shape[0] == 2
+    again = IFCA.load(front.save(tmp_path / "run"))
+    assert again.k == "auto"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["k"], summary["config"]["k"]) == (6, "auto")
+    with pytest.raises(InvalidInput, match='k: clove needs a number of clusters; "auto" is for ifca'):
+        IFCA("auto", algorithm="clove").fit(groups((5, 5)))

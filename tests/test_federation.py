@@ -88,6 +88,18 @@ def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
     assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
 
 
+@pytest.mark.xdist_group("processes")
+def test_a_simulation_finds_k(tmp_path: Path) -> None:
+    """The bound is the server's, who knows how many clients there are; a client has one of its own data."""
+    small = settings("k=auto", "rounds=1", "baselines=[]", "data.angles=[0, 90]", "data.samples=500")
+    done = ifca("federate", "simulate", "--out", "flower", *small, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
+    assert summary["config"]["k"] == "auto"
+    assert summary["k"] == summary["clients"] < 10
+    assert ifca("resume", "flower", cwd=tmp_path).returncode == 0
+
+
 OWN = """
 import os
 

@@ -70,8 +70,9 @@ def _without_seconds(file: Path) -> object:
         ("restarts=2", "baselines=['oneshot', 'local']"),
         ("restarts=1", "baselines=[]", "batch_size=10", "participation=0.5", "checkpoint_every=3"),
         ("restarts=1", "baselines=[]", "option=gradient", "engine=loop", "stable_after=1"),
+        ("restarts=1", "baselines=['oneshot']", "k=auto"),
     ],
-    ids=["plain", "restarts and baselines", "stochastic, sparse checkpoints", "loop, saving"],
+    ids=["plain", "restarts and baselines", "stochastic, sparse checkpoints", "loop, saving", "k auto"],
 )
 def test_killed_again_and_again_ends_with_the_same_bits(more: tuple[str, ...], tmp_path: Path) -> None:
     run(read_config(None, [*SMALL, *more]), tmp_path / "whole")

@@ -28,6 +28,7 @@ from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
 from ifca.models import as_factory, linear, mlp
 from ifca.models.task import Factory, Loss
+from ifca.runs.auto_k import recipe_of
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, ModelConfig
 from ifca.runs.own_code import Code
@@ -52,8 +53,9 @@ class FewerClustersWarning(UserWarning):
 class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
-    The arguments are those of Recipe, plus: model (a torch module, or a function that makes one; None: an
-    MLP for classification, linear for regression), loss (per sample), precision, engine, device,
+    The arguments are those of Recipe, plus: k may be "auto" (as many clusters as the referee finds; so it is
+    for "ifca" where k is left out, others take 2), model (a torch module, or a function that makes one;
+    None: an MLP for classification, linear for regression), loss (per sample), precision, engine, device,
     memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a scikit-learn clusterer, or a
     function of k and seed), on_round (a function of state and record, called after every round), callbacks
     (told of every start, round and end: ifca.core.callbacks.Callback).
@@ -65,7 +67,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        k: int = 2,
+        k: int | Literal["auto"] | None = None,
         *,
         model: nn.Module | Factory | None = None,
         loss: Loss | None = None,
@@ -88,9 +90,10 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         recheck_every: int = 10,
         resample: bool = False,
         restarts: int = 1,
-        initial: Literal["random", "bernoulli", "balanced"] = "random",
+        initial: Literal["random", "bernoulli", "balanced", "oneshot"] = "random",
         erm_rounds: int = 10,
         erm_step_size: float | None = None,
+        alpha: float = 0.01,
         personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,
@@ -146,7 +149,9 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
             advice = "try more restarts, or a smaller k"
-            warnings.warn(f"only {live} of {self.k} clusters have clients; {advice}", FewerClustersWarning, 2)
+            warnings.warn(
+                f"only {live} of {job.recipe.k} clusters have clients; {advice}", FewerClustersWarning, 2
+            )
         return self
 
     def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
@@ -223,11 +228,9 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         inputs = int(torch.Size(federation.input_shape).numel())
         maker = linear if federation.classes is None else mlp
         default: Factory = partial(maker, inputs, federation.outputs)
-        given = self.get_params(deep=False)
-        recipe = Recipe(**{f.name: given[f.name] for f in fields(Recipe)})
         return Job(
             federation,
-            recipe,
+            recipe_of(self.get_params(deep=False), len(federation.train)),
             default if self.model is None else as_factory(self.model),
             loss=self.loss,
             engine=self.engine,
@@ -242,7 +245,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         """The config of a run that this would have been; what was a Python object is called python."""
         named = ModelConfig() if self.model is None and self.loss is None else ModelConfig(name=GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
-        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)}
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {"k": self.k}
         return Config(**recipe, **settings, model=named, data=GivenData("python"))
 
 

@@ -36,7 +36,9 @@ def _record(record: dict[str, Any], number: Sequence[int]) -> dict[str, Any]:
         changed["identity"] = _number(record["identity"], number)
     for name in BY_CLUSTER:
         if record.get(name) is not None:
-            changed[name] = [record[name][number.index(j)] for j in range(len(number))]
+            places = [number.index(j) for j in range(len(number))]
+            known = len(record[name])  # fewer where clients joined later, and more clusters are possible
+            changed[name] = [record[name][place] for place in places if place < known]
     if record.get("events"):
         changed["events"] = [renumbered_event(event, number) for event in record["events"]]
     return record | changed

@@ -110,8 +110,12 @@ class GrowingLog:
 def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[str, Any]:
     """What a summary can say before the end; what it cannot is None."""
     algorithm = config.get("algorithm", Recipe.algorithm)
-    facts = facts_of(algorithm)
+    facts, k = facts_of(algorithm), config.get("k")
     last: Record = rounds[-1] if rounds else {}
+    if not facts["clustered"]:
+        k = 1
+    elif not isinstance(k, int):  # auto, or left out: as many as there are places
+        k = len(last.get("cluster_sizes") or [])
     tested = next((record for record in reversed(rounds) if record.get("test_loss") is not None), {})
     return {
         "algorithm": algorithm,
@@ -119,8 +123,8 @@ def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[s
         "device": None,
         "seed": config.get("seed", 0),
         "method": facts,
-        "k": config.get("k", 0) if facts["clustered"] else 1,
-        "models": config.get("k", 0) if facts["clustered"] else 1,
+        "k": k,
+        "models": k,
         "rounds": len(rounds),
         "clients": _clients(rounds, folder),
         "test_clients": None,

@@ -1,10 +1,9 @@
-"""Which k? A training for each k and seed on the same federation, each in a run folder, and what they say."""
+"""Which k? Trainings with each k and seed, each in a run folder, and what the referee says of the largest."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,6 +15,7 @@ from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
 from ifca.methods import method_of
+from ifca.methods.ifca import IFCA
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, config_dict, with_absolute_paths
 from ifca.runs.make import make_federation, make_job, register_own
@@ -23,10 +23,10 @@ from ifca.runs.own_code import Code
 from ifca.runs.run import go_on
 from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
-from ifca.runs.supported_k import Evidence, loss_silhouette, stability, supported
+from ifca.runs.supported_k import Ended, loss_silhouette, stability, supported
 from ifca.training.preflight import check
 
-BEGUN, RESULT = "begun.json", "choose-k.json"
+BEGUN, RESULT, REFEREE = "begun.json", "choose-k.json", "referee"
 TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_train_rule")
 
 Row = dict[str, Any]
@@ -41,16 +41,17 @@ def choose_k(
     config = _base(config)
     code = code_of(config)  # one version for all trainings
     federation = make_federation(config, code)
-    for k in (ks[-1], ks[0]):
-        check(
-            make_job(replace(config, k=k), federation, code)
-        )  # refuse what cannot run before a folder is made
+    jobs = _jobs(config, ks, seeds)
+    for one in jobs:  # refuse what cannot run before a folder is made
+        if one.config.seed == config.seed and one.config.k in (ks[0], ks[-1]):
+            check(make_job(one.config, federation, code))
     _open(config, federation, out)
-    pairs = [
-        _one(one, federation, out, Titled(callback or Silent(), title, alone=config.restarts == 1), code)
-        for one, title in _jobs(config, ks, seeds)
-    ]
-    result = _result(config, ks, pairs) | {"clients": len(federation.train)}
+    rows = []
+    for done, one in enumerate(jobs, 1):
+        title = f"{one.title} ({done} of {len(jobs)})"
+        told = Titled(callback or Silent(), title, alone=config.restarts == 1)
+        rows.append(_one(one, federation, out, told, code))
+    result = _result(config, ks, rows) | {"clients": len(federation.train)}
     write_atomically(out / RESULT, json.dumps(result, indent=2, allow_nan=False).encode())
     return result
 
@@ -67,6 +68,20 @@ def parse_range(text: str) -> range:
     if high < low:
         raise InvalidInput(f"--k {text}: the range is empty, {high} is less than {low}")
     return range(low, high + 1)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """One of the trainings."""
+
+    config: Config
+    folder: str
+
+    @property
+    def title(self) -> str:
+        """Which one it is."""
+        beside = f"{self.config.algorithm}, " if self.folder.startswith(REFEREE) else ""
+        return f"{beside}k {self.config.k}, seed {self.config.seed}"
 
 
 @dataclass(frozen=True)
@@ -122,28 +137,34 @@ def _open(config: Config, federation: Federation, out: Path) -> None:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
 
 
-def _jobs(config: Config, ks: range, seeds: int) -> Iterator[tuple[Config, str]]:
-    """The configs of all pairs, with a title each."""
-    pairs = [(k, seed) for k in ks for seed in range(config.seed, config.seed + seeds)]
-    for done, (k, seed) in enumerate(pairs, 1):
-        yield replace(config, k=k, seed=seed), f"k {k}, seed {seed} ({done} of {len(pairs)})"
+def _jobs(config: Config, ks: range, seeds: int) -> list[_Planned]:
+    """Every k from every seed; then ifca with the largest k, where the method has no referee itself."""
+    by_seed = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
+    found = [_Planned(replace(one, k=k), f"k-{k}") for k in ks for one in by_seed]
+    if not method_of(config.algorithm).at_most_k:
+        judged = [replace(one, algorithm=IFCA.name, k=ks[-1]) for one in by_seed]
+        found += [_Planned(one, f"{REFEREE}/k-{ks[-1]}") for one in judged]
+    return found
 
 
-def _one(config: Config, federation: Federation, out: Path, callback: Callback, code: Code) -> Row:
+def _one(one: _Planned, federation: Federation, out: Path, callback: Callback, code: Code) -> Row:
     """One k and seed: trained in a run folder of its own, or read from it where that is done."""
-    folder = out / f"k-{config.k}" / f"seed-{config.seed}"
+    config, folder = one.config, out / one.folder / f"seed-{one.config.seed}"
     if not (folder / CONFIG).exists():
         new_directory(config, folder, code)
     try:
         summary = go_on(config, federation, folder, callback, code)
     except Diverged as failure:
-        raise Diverged(f"k {config.k}, seed {config.seed}: {failure}") from failure
+        raise Diverged(f"{one.title}: {failure}") from failure
     label, losses = _labels_and_losses(folder)
     return {
-        **{name: summary[name] for name in ("k", "seed", "train_loss", "live_clusters", "cluster_sizes")},
+        "k": config.k,
+        **{name: summary[name] for name in ("seed", "train_loss", "live_clusters", "cluster_sizes")},
         "silhouette": loss_silhouette(losses, label),
         **{name: summary[name] for name in (*TESTED, "seconds")},
         "label": label,
+        "folder": one.folder,
+        **{name: summary.get(name) for name in ("events", "rounds")},
     }
 
 
@@ -155,14 +176,12 @@ def _labels_and_losses(folder: Path) -> tuple[list[int], list[list[float]]]:
     return [int(row["cluster"]) for row in rows], losses
 
 
-def _result(config: Config, ks: range, pairs: list[Row]) -> dict[str, Any]:
+def _result(config: Config, ks: range, rows: list[Row]) -> dict[str, Any]:
+    pairs = [row for row in rows if not row["folder"].startswith(REFEREE)]
     table = [_row(k, [pair for pair in pairs if pair["k"] == k]) for k in ks]
-    verdict = supported(
-        [
-            Evidence(row["k"], tuple(row["train_losses"]), tuple(row["live_clusters"]), row["stability"])
-            for row in table
-        ]
-    )
+    judged = [row for row in rows if row["folder"] == rows[-1]["folder"]]  # with the largest k
+    ended = [Ended(**{field.name: row[field.name] for field in fields(Ended)}) for row in judged]
+    verdict = supported(ended, ks[-1])
     return {
         "algorithm": config.algorithm,
         "method": method_of(config.algorithm).facts(),
@@ -170,9 +189,14 @@ def _result(config: Config, ks: range, pairs: list[Row]) -> dict[str, Any]:
         "because": verdict.because,
         "seeds": sorted({pair["seed"] for pair in pairs}),
         "table": table,
-        "pairs": [{name: value for name, value in pair.items() if name != "label"} for pair in pairs],
+        "pairs": [_without(pair, "label", "folder", "events", "rounds") for pair in pairs],
+        "referee": [asdict(one) for one in ended],
         "config": config_dict(config),
     }
+
+
+def _without(row: Row, *names: str) -> Row:
+    return {name: value for name, value in row.items() if name not in names}
 
 
 def _row(k: int, pairs: list[Row]) -> Row:

@@ -17,6 +17,7 @@ from ifca.core.recipe import Recipe
 from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
+from ifca.runs.auto_k import K
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 
@@ -67,6 +68,9 @@ class FederationConfig:
 class Config(Recipe):
     """Everything that decides a run."""
 
+    k: K = None  # type: ignore[assignment]  # a recipe has the number that it comes to
+    """Number of clusters, of ifca the most; "auto" (ifca): as many as the referee finds, at most 10 or the
+    number of clients; none: auto for ifca, 2 for other methods."""
     engine: Literal["loop", "vectorised", "flower"] = "vectorised"
     """loop: one client at a time; vectorised: chunks of clients at once. Same results. flower: set by 'ifca
     federate', clients in processes or on machines of their own."""
@@ -98,6 +102,11 @@ class Config(Recipe):
     """The model."""
     federation: FederationConfig = FederationConfig()
     """Terms of 'ifca federate'; no other command looks at them."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no recipe may hold."""
+        values = {field.name: getattr(self, field.name) for field in fields(Recipe)}
+        Recipe(**values | ({} if isinstance(self.k, int) else {"k": Recipe.k}))
 
 
 def check_names(config: Config, source: Path | str) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from ifca.core.errors import InvalidInput
-from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.methods import Aggregation, Method, register, register_aggregation
 from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
 from ifca.models.task import Factory, Loss, Metric
+from ifca.runs.auto_k import recipe_of
 from ifca.runs.config import Config
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
@@ -30,11 +30,10 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     code = code_of(config) if code is None else code
     register_own(config, code)
     federation = federation or make_federation(config, code)
-    recipe = Recipe(**{f.name: getattr(config, f.name) for f in fields(Recipe)})
     warm = None if config.warm_start is None else models_of(Path(config.warm_start) / "models.safetensors")[0]
     return Job(
         federation,
-        recipe,
+        recipe_of(vars(config), len(federation.train)),
         make_model(config, federation.input_shape, federation.outputs, federation.classes is None, code),
         loss=make_loss(config, code),
         metrics=make_metrics(config, code),

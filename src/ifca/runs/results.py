@@ -22,6 +22,7 @@ from ifca.runs.personal_results import personal_summary
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
 from ifca.runs.served import served_numbers
+from ifca.runs.undecided import undecided
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
@@ -87,6 +88,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     method, models = job.method, len(fitted.places)
     true = job.federation.train.true_cluster
     sizes = cluster_sizes(fitted.labels, models)
+    live, events = sum(size > 0 for size in sizes), _events(fitted)
     seconds = [record["seconds"] for record in fitted.history]
     asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
     final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
@@ -110,7 +112,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         **served_numbers(fitted),
         "train_loss": fitted.train_loss,
         "cluster_sizes": None if method.personal else sizes,
-        "live_clusters": sum(size > 0 for size in sizes),
+        "live_clusters": live,
         **_recovered(fitted),
         "clusters": None if method.personal else [_cluster(fitted, j) for j in range(models)],
         "true_clusters": None if true is None or method.personal else _confusion(fitted),
@@ -119,7 +121,8 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "bytes_down_final_identity": int(final),
         "seconds": round(sum(restart["seconds"] for restart in restarts), 3),
         "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
-        "events": _events(fitted),
+        "events": events,
+        "undecided": undecided(events, live, job.federation.train.sizes, job.recipe.alpha),
         "restarts": restarts,
         "kept_restart": fitted.restart,
         "config": config_dict(config),

@@ -14,7 +14,8 @@ from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
-from ifca.methods import method_names
+from ifca.methods import facts_of, method_names
+from ifca.runs.auto_k import K
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.own_code import Code
@@ -85,6 +86,7 @@ def _go_on(
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
             baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
+            baseline = replace(baseline, k=_baseline_k(baseline, summary))
             name = algorithm.rpartition(":")[2]  # of a method of the user's own: without its module
             folder = out / "baselines" / name
             if not (folder / CONFIG).exists():
@@ -98,6 +100,14 @@ def _go_on(
         summary["baselines"], summary["worse_than"] = others, compared(finished)
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
+
+
+def _baseline_k(baseline: Config, summary: Summary) -> K:
+    """Its own; where it needs a number and none was given, that of the clusters which were found."""
+    facts = facts_of(baseline.algorithm)
+    unable = facts["clustered"] and not facts["at_most_k"]
+    given = isinstance(baseline.k, int) or not summary["method"]["at_most_k"]
+    return summary["live_clusters"] if unable and not given else baseline.k
 
 
 def _one_algorithm(

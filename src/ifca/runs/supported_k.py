@@ -1,11 +1,12 @@
-"""How many clusters? What trainings with different k and seeds say, without labels and without test data."""
+"""How many clusters? What the referee said in trainings with the largest k; measures of all trainings."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from statistics import median, median_low
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,33 +14,25 @@ from numpy.typing import ArrayLike, NDArray
 from ifca.core.metrics import adjusted_rand_index
 
 SMALLEST = 1e-6  # of the largest loss: below it, losses count as equal
-FALL = 0.05  # share of the loss that more clusters must save
-AGREE = 0.5  # stability from which on the seeds are said to find the same clusters
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """What the trainings with one k came to, by seed."""
+class Ended:
+    """What a training with the largest k ended with, and what the referee said on the way."""
 
-    k: int
-    losses: tuple[float, ...]  # the clients' mean training loss
-    live: tuple[int, ...]  # clusters that have clients
-    stability: float | None
+    seed: int
+    live_clusters: int  # clusters that have clients
+    events: list[dict[str, Any]] | None
+    rounds: int
 
-    @property
-    def loss(self) -> float:
-        """The median: one bad start among several does not speak against k."""
-        return median(self.losses)
-
-    @property
-    def found(self) -> int:
-        """Clusters found, in the median."""
-        return median_low(self.live)
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """The referee's verdicts of one kind: kept or merged."""
+        return [event for event in self.events or [] if event["event"] == kind]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The number of clusters that the data supports, and why in a sentence or two."""
+    """The number of clusters that the data supports, and why in a few sentences."""
 
     k: int
     because: str
@@ -75,47 +68,56 @@ def loss_points(losses: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def supported(evidence: Sequence[Evidence]) -> Verdict:
-    """The largest number of clusters FOUND that pays and that the seeds agree on; the smallest needs neither.
+def supported(ended: Sequence[Ended], asked: int) -> Verdict:
+    """What most seeds ended with, of equally many the smaller number; because of what the referee said.
 
-    To pay is to have a training loss clearly below that of every smaller number. What counts is how many
-    clusters were found, not how many were asked for: those that stay empty say that the data has no use for
-    them. Neither test data nor true clusters are looked at.
+    ended: by seed, of trainings with the same k, asked. Neither test data nor true clusters are looked at.
     """
-    best: dict[int, Evidence] = {}  # by number found, the training with the lowest loss
-    for row in evidence:
-        if row.found not in best or row.loss < best[row.found].loss:
-            best[row.found] = row
-    first, *more = sorted(best)
-    chosen, rejected, why = first, [], ""
-    for count in more:
-        row, smaller = best[count], best[chosen]
-        fall = 1 - row.loss / smaller.loss if smaller.loss > 0 else 0.0
-        if row.stability is not None and row.stability < AGREE:
-            rejected.append((count, f"differ from seed to seed (stability {row.stability:.2f})"))
-        elif fall < FALL:
-            less = "do not lower the training loss" if fall < 0.005 else f"lower it by only {fall:.1%}"
-            rejected.append((count, less))
-        else:
-            why = f": they lower the clients' training loss by {fall:.0%} against {_clusters(chosen)}"
-            why += "" if row.stability is None else f", with a stability of {row.stability:.2f} over seeds"
-            chosen = count
-    reasons = [f"{_clusters(count)} {reason}" for count, reason in rejected if count > chosen]
-    return Verdict(
-        chosen, f"The data supports {_clusters(chosen)}{why}." + _beyond(evidence, chosen, reasons)
-    )
+    counts = Counter(one.live_clusters for one in ended)
+    k = min(counts, key=lambda count: (-counts[count], count))
+    mine = [one for one in ended if one.live_clusters == k]
+    parts = [f"The data supports {_clusters(k)}: {_from_seeds(counts, k, asked)}", *_proof(mine, k)]
+    if k == asked:
+        parts.append("That is the largest k asked for, so larger ones may be supported too")
+    return Verdict(k, " ".join(f"{part}." for part in parts))
 
 
-def _beyond(evidence: Sequence[Evidence], chosen: int, reasons: list[str]) -> str:
-    """Why not more: a sentence, or nothing where there is nothing to say."""
-    asked = [row.k for row in evidence if row.k > chosen and row.found <= chosen]
-    if asked:
-        ks = ", ".join(map(str, asked))
-        reasons = [f"where more were asked for (k = {ks}), the others stayed empty", *reasons]
-    if not reasons and chosen == max(row.k for row in evidence):
-        return " That is the largest k asked for, so larger ones may be supported too."
-    text = "; ".join(reasons)
-    return f" {text[0].upper()}{text[1:]}." if text else ""
+def _from_seeds(counts: Counter[int], k: int, asked: int) -> str:
+    """Which number the referee left from how many seeds."""
+    seeds, found = counts.total(), f"asked for at most {asked}, the referee left {k}"
+    if seeds == 1:
+        return found
+    if len(counts) == 1:
+        return f"{found} from each of {seeds} seeds"
+    others = ", ".join(f"{count} from {n}" for count, n in sorted(counts.items()) if count != k)
+    return f"{found} from {counts[k]} of {seeds} seeds ({others})"
+
+
+def _proof(mine: Sequence[Ended], k: int) -> list[str]:
+    """The evidence of the closest calls among the seeds that ended with k clusters."""
+    kept = [event for one in mine for event in one.said("kept")]
+    merged = [event for one in mine for event in one.said("merged")]
+    parts = []
+    if k > 1 and kept:
+        parts.append(f"One model for the closest two of them {_costs(max(kept, key=_p))}")
+    elif k > 1:
+        parts.append(f"It had not decided when the {mine[0].rounds} rounds were over, so try more of them")
+    if merged:
+        parts.append(f"Other groups became one: one model for two of them {_costs(min(merged, key=_p))}")
+    return parts
+
+
+def _costs(event: dict[str, Any]) -> str:
+    shown = f"p = {event['p']:.2g}, level {event['alpha']:g} a look, {event['samples']} samples set aside"
+    if event["event"] == "kept":
+        return f"costs their clients {event['loses']:.2g} more a sample ({shown})"
+    if event["loses"] > 0:
+        return f"costs their clients {event['loses']:.2g} more a sample, not beyond doubt ({shown})"
+    return f"costs their clients nothing ({shown})"
+
+
+def _p(event: dict[str, Any]) -> float:
+    return float(event["p"])
 
 
 def _clusters(count: int) -> str:

@@ -74,6 +74,8 @@ def events(run: RunFolder) -> Section:
     """Clusters merged and kept; clients that failed."""
     told: list[dict[str, Any]] = run.summary.get("events") or []
     body = paragraph(_events_sentence(run, told))
+    if run.summary.get("undecided"):
+        body += paragraph(f"{run.summary['undecided']}.")
     items = [Markup("<li><b>Round {}</b> {}</li>").format(e["round"] + 1, in_words(e)) for e in told]
     if len(items) > LISTED:
         left_out = len(items) - LISTED

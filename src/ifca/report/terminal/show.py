@@ -54,6 +54,8 @@ def show(console: Console, folder: Path) -> None:
             console.print(DIVERGED)
         elif summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
+        if summary.get("undecided"):
+            _say(console, f"{summary['undecided']}.")
     console.print(comparison_table(finished))
     if (badly := badly_served_table(finished)) is not None:
         console.print(badly)

@@ -1,0 +1,29 @@
+"""What the data of a run could not decide, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def undecided(
+    events: Sequence[dict[str, Any]] | None, live: int, sizes: NDArray[np.int64], alpha: float
+) -> str | None:
+    """Of clusters that became one although their clients lose by it, but not beyond doubt; None: of none.
+
+    events: the referee's; live: clusters in the end; sizes: [m] samples of each client; alpha: the recipe's.
+    """
+    doubtful = [one for one in events or [] if one["event"] == "merged" and one.get("loses", 0.0) > 0]
+    if not doubtful:
+        return None
+    least, most = int(sizes.min()), int(sizes.max())
+    samples = f"{least} samples" if least == most else f"{least} to {most} samples"
+    more = f"{live + 1}" if len(doubtful) == 1 else f"{live + 1} to {live + len(doubtful)}"
+    closest = min(doubtful, key=lambda one: float(one["p"]))
+    return (
+        f"{len(sizes)} clients, {samples} each: the data cannot tell {live} from {more} clusters at level "
+        f"{alpha:g} (one model for two groups costs {closest['loses']:.2g} a sample, p = {closest['p']:.2g})"
+    )
