@@ -1,8 +1,8 @@
 """IFCA as a Flower Strategy, for those who drive Flower's own loop: hooks translate records and call core.
 
 A round of Algorithm 2 is a round of Flower. The founding and what clients say of models on samples set aside
-have no place among Flower's hooks, so these messages go over the grid between two of them. Checkpoints and clients
-that join are in 'serve' of ifca.federation.
+have no place among Flower's hooks, so these messages go over the grid between two of them. Checkpoints and
+clients that join are in 'serve' of ifca.federation.
 """
 
 from __future__ import annotations
