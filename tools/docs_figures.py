@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,10 +11,13 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from ifca import IFCA, Client, Federation, rotated_digits
 from ifca.core.recipe import Recipe
-from ifca.models import linear
+from ifca.estimator import FewerClustersWarning
+from ifca.models import linear, mlp
 from ifca.report.palette import colour
 from ifca.training import Job, fit
 
@@ -61,33 +65,43 @@ def rounds_figure() -> None:
     plt.close(figure)
 
 
-def digits_figure() -> None:
+def digits_figure(seed: int = 1, rounds: int = 30) -> None:
     """Rotated Digits: the cluster of each client per round, and accuracy beside the baselines'."""
-    federation = rotated_digits()
-    runs = {
-        "IFCA, k = 4": IFCA(k=4, rounds=30, step_size=0.1, device="cpu"),
-        "one global model": IFCA(algorithm="global", rounds=30, step_size=0.1, device="cpu"),
-        "local models": IFCA(algorithm="local", rounds=30, step_size=0.1, device="cpu"),
+    federation = rotated_digits(seed=seed)
+    kinds = {
+        "ifca": ("IFCA (default)", "black", "-"),
+        "ifca-plain": ("plain IFCA", COLOURS[1], "-"),
+        "local": ("local models", "grey", ":"),
+        "global": ("one global model", "grey", "--"),
     }
-    for model in runs.values():
-        model.fit(federation)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-    chosen = np.array([record["identity"] for record in runs["IFCA, k = 4"].history_]).T  # [m, T]
-    colours, place = mpl.colors.ListedColormap(COLOURS), (0.5, 30.5, len(chosen) - 0.5, -0.5)
-    left.imshow(chosen, aspect="auto", interpolation="nearest", cmap=colours, extent=place)
-    left.set(xlabel="round", ylabel="client", title="which model each client chooses")
-    left.set_yticks([14, 42, 70, 98], ["0°", "90°", "180°", "270°"])
-    for edge in (28, 56, 84):
-        left.axhline(edge - 0.5, color="white", linewidth=1)
-    for (name, model), style in zip(runs.items(), ("-", "--", ":"), strict=True):
-        accuracy = [100 * record["test_accuracy"] for record in model.history_]
-        right.plot(
-            range(1, 31), accuracy, style, label=name, linewidth=2, color="black" if style == "-" else "grey"
-        )
-    right.set(xlabel="round", ylabel="test accuracy, %", title="how well they are served", ylim=(40, 100))
-    right.legend(frameon=False, loc="lower right")
+    options = {"k": 4, "rounds": rounds, "seed": seed, "device": "cpu", "model": lambda: mlp(64, 10, (100,))}
+    runs = {name: IFCA(algorithm=name, **options) for name in kinds}
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FewerClustersWarning)
+        for model in runs.values():
+            model.fit(federation)
+    for axis, name in zip(axes, ("ifca-plain", "ifca"), strict=False):
+        _bands(axis, np.array([record["identity"] for record in runs[name].history_]).T)
+        axis.set_title(f"{kinds[name][0]}: the model of each client")
+    for name, (label, paint, style) in kinds.items():
+        accuracy = [100 * record["test_accuracy"] for record in runs[name].history_]
+        axes[2].plot(range(1, rounds + 1), accuracy, style, label=label, linewidth=2, color=paint)
+    axes[2].set(xlabel="round", ylabel="test accuracy, %", title="how well they are served", ylim=(40, 100))
+    axes[2].legend(frameon=False, loc="lower right")
     figure.savefig(OUT / "digits.png", dpi=130)
     plt.close(figure)
+
+
+def _bands(axis: Axes, chosen: NDArray[np.int64]) -> None:
+    """A row for each client and a column for each round. chosen: [m, T]"""
+    m, rounds = chosen.shape
+    colours, place = mpl.colors.ListedColormap(COLOURS), (0.5, rounds + 0.5, m - 0.5, -0.5)
+    axis.imshow(chosen, aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=3, extent=place)
+    axis.set(xlabel="round", ylabel="client")
+    axis.set_yticks([14, 42, 70, 98], ["0°", "90°", "180°", "270°"])
+    for edge in (28, 56, 84):
+        axis.axhline(edge - 0.5, color="white", linewidth=1)
 
 
 if __name__ == "__main__":

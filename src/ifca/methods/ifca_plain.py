@@ -73,7 +73,7 @@ def choose(_state: ClusterState, losses: Tensor) -> Tensor:
 IFCA_PLAIN = Method(
     name="ifca-plain",
     title="plain IFCA",
-    about="plain IFCA: one model per cluster, as in the paper, without repair",
+    about="plain IFCA: one model per cluster, as in the paper",
     start=start,
     sends=sends,
     server=server,
