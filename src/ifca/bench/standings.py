@@ -39,11 +39,12 @@ def write_standings(folder: Path) -> dict[str, Any]:
 def standings(lines: list[Line]) -> dict[str, Any]:
     """Rows over the table's seeds, and what made them."""
     lines = [line for line in lines if line["seed"] < TABLE_SEEDS]
-    known = {key(line): line for line in lines if "diverged" not in line}
+    known = _on_common_seeds({key(line): line for line in lines if "diverged" not in line})
     rows = [row for which in (False, True) for row in _rows(known, which)]
     return {
         "rows": rows,
         "behind": behind([row for row in rows if not row["personalised"]], known),
+        "personal": personal(known),
         "titles": {name: rival.title for name, rival in RIVALS.items()},
         "why": {name: regime.why for name, regime in regimes().items()},
         "units": len(lines),
@@ -57,6 +58,37 @@ def standings(lines: list[Line]) -> dict[str, Any]:
         },
         "command": "ifca bench-methods",
     }
+
+
+def _on_common_seeds(known: Known) -> Known:
+    """Of each regime the seeds that every method has: means over other seeds could not be compared."""
+    seeds: dict[str, dict[str, set[int]]] = {}
+    for regime, method, seed in known:
+        seeds.setdefault(regime, {}).setdefault(method, set()).add(seed)
+    common = {regime: set.intersection(*methods.values()) for regime, methods in seeds.items()}
+    return {name: line for name, line in known.items() if name[2] in common[name[0]]}
+
+
+def personal(known: Known) -> list[Row]:
+    """By regime: IFCA's models as they are, tuned by all clients, local ones, and as each client chose."""
+    found = []
+    for regime in regimes():
+        mine = {
+            seed: line for (name, method, seed), line in known.items() if (name, method) == (regime, OURS)
+        }
+        alone = [known[regime, ALONE, seed]["accuracy"] for seed in mine if (regime, ALONE, seed) in known]
+        if not mine or len(alone) < len(mine) or any("personalised" not in line for line in mine.values()):
+            continue
+        three = {
+            "served": [line["accuracy"] for line in mine.values()],
+            "tuned": [line["tuned"]["accuracy"] for line in mine.values()],
+            "local": alone,
+        }
+        means = {name: round(100 * float(np.mean(values)), 4) for name, values in three.items()}
+        chosen = round(100 * float(np.mean([line["personalised"]["accuracy"] for line in mine.values()])), 4)
+        behind = round(max(means.values()) - chosen, 4)
+        found.append({"regime": regime, **means, "personalised": chosen, "behind": behind})
+    return found
 
 
 def _rows(known: Known, personalised: bool) -> Iterator[Row]:
