@@ -59,7 +59,7 @@ def test_the_folder_is_complete(finished: tuple[Path, str]) -> None:
     assert (out / "restarts" / "0" / "checkpoint.safetensors").exists()
     summary = json.loads((out / "summary.json").read_text())
     assert summary.keys() >= SUMMARY_KEYS
-    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot", "clove"}
+    assert set(summary["baselines"]) == {"ifca-plain", "global", "local", "oneshot"}
     for baseline in summary["baselines"].values():
         assert baseline.keys() >= SUMMARY_KEYS
     assert len(summary["restarts"]) == 2
@@ -139,7 +139,7 @@ def test_wrong_input_is_one_sentence(arguments: list[str], complaint: str, code:
 
 
 def test_a_refused_job_leaves_no_folder(tmp_path: Path) -> None:
-    ifca("run", "--set", "k=1000", "--out", "x", cwd=tmp_path)
+    ifca("run", "--set", "algorithm=ifca-plain", "--set", "k=1000", "--out", "x", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

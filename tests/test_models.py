@@ -46,7 +46,9 @@ def test_convolutional_networks_train_alike_on_both_engines(network: str) -> Non
     recipe = Recipe(k=2, rounds=1, local_epochs=1, batch_size=3, step_size=0.01, shared=("conv1",))
     make = (lambda: cifar_cnn(4)) if network == "cifar" else (lambda: femnist_cnn(4))
     job = Job(federation, recipe, make, precision="float64")
-    assert isinstance(job.make_engine(), LoopEngine)  # on a CPU convolutions gain nothing from vmap
+    assert isinstance(
+        job.engine_of(job.federation.train), LoopEngine
+    )  # on a CPU convolutions gain nothing from vmap
     theta, who = start(job).theta, torch.arange(2)
     totals = [
         kind(job.task, recipe, federation.train).train(theta, who, torch.full_like(who, -1), 0).total.total

@@ -151,8 +151,8 @@ def test_sentences_are_true(whole: Path) -> None:
     columns.append({i: int(row["cluster"]) for i, row in enumerate(clients)})
     moves = [sum(before[i] != after[i] for i in before) for before, after in pairwise(columns)]
     ever = sum(len({column[i] for column in columns if i in column}) > 1 for i in range(len(clients)))
-    assert sum(moves) > 0
-    assert f"{ever} of {len(clients)} clients changed cluster at some time ({sum(moves)} changes" in text
+    moved = f"{ever} of {len(clients)} clients changed cluster at some time ({sum(moves)} changes"
+    assert (moved if sum(moves) else "No client ever changed its cluster") in text
     with (whole / "baselines" / "global" / "clients.csv").open() as file:
         single = {row["id"]: float(row["test_accuracy_train_rule"]) for row in csv.DictReader(file)}
     better = sum(float(row["test_accuracy_train_rule"]) > single[row["id"]] for row in clients)

@@ -57,7 +57,7 @@ def test_the_fast_path_equals_the_loop_in_single_precision(model: Any, settings:
     )
     warm = None if warm is None or recipe.algorithm == "local" else warm
     job = Job(pixels(), recipe, make, warm_start=warm)
-    assert isinstance(job.make_engine(), FastEngine)
+    assert isinstance(job.engine_of(job.federation.train), FastEngine)
     loop, fast = fit(replace(job, engine="loop")), fit(job)
     assert torch.equal(loop.labels, fast.labels)
     for name, value in loop.state.theta.items():
@@ -72,7 +72,7 @@ def test_the_fast_path_serves_regression() -> None:
         lambda: linear(4),
     )
     job = replace(job, precision="float64")
-    assert isinstance(job.make_engine(), FastEngine)
+    assert isinstance(job.engine_of(job.federation.train), FastEngine)
     torch.testing.assert_close(fit(job).state.theta, fit(replace(job, engine="loop")).state.theta)
 
 

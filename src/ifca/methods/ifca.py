@@ -28,7 +28,7 @@ from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
 from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, to_merge, verdicts
 
 APART = 8  # rounds that groups train apart at least before one model for two of them is accepted
-LOOKS = 4  # that the referee takes until then: after rounds 1, 2, 4 and 8
+EARLY = 0.01  # of alpha: the level of each of the three looks before that
 JUDGED, HELD, FREE = range(3)  # the stages
 FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
 
@@ -138,13 +138,14 @@ Step = tuple[ClusterState, list[Event]]
 def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round, ask: Ask) -> Step:
     """The referee looks after rounds 1, 2, 4, 8, and then whenever everybody could be heard. If every two
     groups need both, that is all; if not, after APART rounds one model serves two where it does as well.
-    Each look is taken at the level alpha / LOOKS, so that all of them together keep alpha.
+    Looks before that are taken at a hundredth of alpha, which leaves nearly all of it to those after.
     """
     window = math.ceil(1 / problem.recipe.participation)
     look = memory.since + max(window, memory.since if memory.since < APART else 0)
     if state.round <= look - window:
         return _with(state, memory), []
-    live, group, alpha = places_of(state.live).tolist(), memory.given[now.who], problem.recipe.alpha / LOOKS
+    live, group = places_of(state.live).tolist(), memory.given[now.who]
+    alpha = problem.recipe.alpha * (EARLY if state.round < APART else 1 - 3 * EARLY)
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
     found = ask.compare(models, now.who, *compared(live, group))

@@ -133,9 +133,10 @@ class Job:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
             return self.remote(self)
         seed, plain = self.recipe.seed, self.engine == "loop"
-        return WithAside(self._engine_of, self.task, self.federation, seed, self.device, plain=plain)
+        return WithAside(self.engine_of, self.task, self.federation, seed, self.device, plain=plain)
 
-    def _engine_of(self, clients: Clients) -> TurnEngine:
+    def engine_of(self, clients: Clients) -> TurnEngine:
+        """What maps turns over some clients."""
         budget = self.budget or default_budget(self.device)
         if self.engine == "loop":
             return LoopEngine(self.task, self.recipe, clients, budget=budget)
