@@ -70,7 +70,7 @@ def probes(axis: Axes3D) -> None:
 
 
 def lost(federation: Federation, k: int, after: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """What samples set aside by the first two groups lose more: by group under the other's model; the average."""
+    """What samples set aside by two groups lose more: by group under the other's model; under the average."""
     job, states = job_of(federation, k, after), list[ClusterState]()
     fit(job, on_round=lambda state, _record: states.append(state))
     state, task = states[-1], job.task
@@ -105,6 +105,7 @@ def savings(
     for values, paint in zip(groups, paints, strict=True):
         axis.hist(values, bins=np.linspace(-reach, reach, 41), color=paint, alpha=0.55)
         axis.axvline(values.mean(), color=paint, linewidth=2, linestyle=(0, (2, 1)))
+    axis.set_ylim(0, 2 * axis.get_ylim()[1])  # room for the text
     axis.axvline(0, color="black", linewidth=1)
     means = " and ".join(f"{values.mean():+.3f}" for values in groups)
     own, worse = above_zero(*map(sums, groups))[1], above_zero(sums(average))[1]
@@ -169,10 +170,14 @@ def main() -> None:
     above, below = middle.subplots(2, 1)
     middle.suptitle("2. Referee: what a sample set aside loses\nunder the other group's model", **TITLE)
     differ = rotated_digits()
-    savings(above, lost(differ, 4, 1), "two rotations, after round 1", "both are needed", COLOURS[:2])
+    savings(above, lost(differ, 4, 1), "two rotations, after round 1", "both are needed", COLOURS[::2])
     one_law = rotated_digits(angles=(0,))
     savings(
-        below, lost(one_law, 2, 7), "one rotation cut in two, after round 7", "one is enough", COLOURS[2:]
+        below,
+        lost(one_law, 2, 7),
+        "one rotation cut in two, after round 7",
+        "one is enough",
+        ["#444444", "#aaaaaa"],
     )
     below.set_xlabel("loss under the other model less loss under the own")
     right.suptitle("3. A run: six groups are founded,\nfour are needed", **TITLE)
