@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from mpl_toolkits.mplot3d import Axes3D
+from torch import Tensor
 
 from ifca import Federation, rotated_digits
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState, select
 from ifca.methods.founding import points_of
 from ifca.methods.ifca import memory_of
-from ifca.methods.referee import averages, verdict
+from ifca.methods.referee import Sums, above_zero, averages
 from ifca.models import mlp
 from ifca.report.palette import colour
 from ifca.training import Fitted, Job, fit
@@ -68,34 +69,47 @@ def probes(axis: Axes3D) -> None:
     axis.grid(color="#dddddd")
 
 
-def lost(federation: Federation, k: int, after: int) -> np.ndarray:
-    """What the samples set aside by the first two groups lose more under the average of their models."""
+def lost(federation: Federation, k: int, after: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """What samples set aside by two groups lose more: by group under the other's model; under the average."""
     job, states = job_of(federation, k, after), list[ClusterState]()
     fit(job, on_round=lambda state, _record: states.append(state))
     state, task = states[-1], job.task
     memory = memory_of(state)
     both = select(averages(state.theta, memory.turns, [(0, 1)]), 0)
     held = federation.train.parted(job.recipe.seed)[1]
-    found = []
+    other, average = [list[Tensor](), list[Tensor]()], list[Tensor]()
     for i in torch.nonzero(memory.given < 2)[:, 0].tolist():
         data = held.one(i, torch.device("cpu"), torch.float32)
-        own = select(state.theta, int(memory.given[i]))
-        found.append(
-            task.loss(task.output(both, data.x), data.y) - task.loss(task.output(own, data.x), data.y)
-        )
-    return torch.cat(found).detach().double().numpy()
+        mine = int(memory.given[i])
+        losses = [
+            task.loss(task.output(theta, data.x), data.y).detach().double()
+            for theta in (select(state.theta, mine), select(state.theta, 1 - mine), both)
+        ]
+        other[mine].append(losses[1] - losses[0])
+        average.append(losses[2] - losses[0])
+    return [torch.cat(group).numpy() for group in other], torch.cat(average).numpy()
 
 
-def savings(axis: Axes, differences: np.ndarray, title: str, said: str, paint: str) -> None:
-    """Their histogram, and the test."""
-    test = verdict((0, 1), len(differences), differences.sum(), np.square(differences).sum())
-    low, high = np.quantile(differences, [0.005, 0.995])
+def sums(values: np.ndarray) -> Sums:
+    """As clients send them."""
+    return Sums(len(values), float(values.sum()), float(np.square(values).sum()))
+
+
+def savings(
+    axis: Axes, found: tuple[list[np.ndarray], np.ndarray], title: str, said: str, paints: list[str]
+) -> None:
+    """A histogram for each group under the other's model, and both tests."""
+    groups, average = found
+    low, high = np.quantile(np.concatenate(groups), [0.005, 0.995])
     reach = max(abs(low), abs(high))
-    axis.hist(differences, bins=np.linspace(-reach, reach, 41), color=paint, alpha=0.75)
+    for values, paint in zip(groups, paints, strict=True):
+        axis.hist(values, bins=np.linspace(-reach, reach, 41), color=paint, alpha=0.55)
+        axis.axvline(values.mean(), color=paint, linewidth=2, linestyle=(0, (2, 1)))
+    axis.set_ylim(0, 2 * axis.get_ylim()[1])  # room for the text
     axis.axvline(0, color="black", linewidth=1)
-    axis.axvline(test.loses, color="black", linewidth=2, linestyle=(0, (2, 1)))
-    power = "0" if test.p == 0 else f"{test.p:.1g}" if test.p > 1e-3 else _power(test.p)
-    text = f"mean {test.loses:+.3f}\nt = {test.t:.1f}\np = {power}\n{said}"
+    means = " and ".join(f"{values.mean():+.3f}" for values in groups)
+    own, worse = above_zero(*map(sums, groups))[1], above_zero(sums(average))[1]
+    text = f"means {means}\nown better: p = {_power(own)}\naverage worse: p = {_power(worse)}\n{said}"
     axis.text(0.02, 0.96, text, transform=axis.transAxes, va="top", fontsize=9)
     axis.set_title(title, fontsize=9.5, loc="left")
     axis.set_yticks([])
@@ -103,6 +117,8 @@ def savings(axis: Axes, differences: np.ndarray, title: str, said: str, paint: s
 
 
 def _power(p: float) -> str:
+    if p == 0 or p > 1e-3:
+        return f"{p:.1g}"
     digits, exponent = f"{p:.0e}".split("e")
     return rf"${digits}\cdot10^{{{int(exponent)}}}$"
 
@@ -152,12 +168,18 @@ def main() -> None:
     left.suptitle("1. Founding: every point is\none client's ridge regression", **TITLE)
     probes(left.add_subplot(projection="3d"))
     above, below = middle.subplots(2, 1)
-    middle.suptitle("2. Referee: what a sample set aside loses\nunder one model for two groups", **TITLE)
+    middle.suptitle("2. Referee: what a sample set aside loses\nunder the other group's model", **TITLE)
     differ = rotated_digits()
-    savings(above, lost(differ, 4, 1), "two rotations, after round 1", "both are needed", COLOURS[0])
+    savings(above, lost(differ, 4, 1), "two rotations, after round 1", "both are needed", COLOURS[::2])
     one_law = rotated_digits(angles=(0,))
-    savings(below, lost(one_law, 2, 7), "one rotation cut in two, after round 7", "one is enough", COLOURS[1])
-    below.set_xlabel("loss under the average less loss under the own model")
+    savings(
+        below,
+        lost(one_law, 2, 7),
+        "one rotation cut in two, after round 7",
+        "one is enough",
+        ["#444444", "#aaaaaa"],
+    )
+    below.set_xlabel("loss under the other model less loss under the own")
     right.suptitle("3. A run: six groups are founded,\nfour are needed", **TITLE)
     stages(right.subplots())
     OUT.mkdir(parents=True, exist_ok=True)

@@ -14,9 +14,9 @@ SEEDS = (
     "Accuracy in % (in regression: share of the variance explained) by the train rule: each client is "
     "served by the model that it has in the end and tested on its own test data; means over clients, then "
     "over seeds. In brackets the adjusted Rand index of the clusters against the true ones. Seeds are the "
-    "first of 0 to 9 that all methods have run; constants were set on seeds from 1000 on, which are in no table. *Behind*: points by which `ifca` is "
-    "behind the best of plain IFCA, the best of 5 plain starts, one-shot, one-shot start then plain, CLoVE's "
-    "rule and global."
+    "first of 0 to 9 that all methods have run; constants were set on seeds from 1000 on, which are in no "
+    "table. *Behind*: points by which `ifca` is behind the best of plain IFCA, the best of 5 plain starts, "
+    "one-shot, one-shot start then plain, CLoVE's rule and global."
 )
 COSTS = {
     "live": ("models", "{:.1f}"),

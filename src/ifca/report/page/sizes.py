@@ -78,7 +78,7 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
     if empty and run.finished:
         text += f" {empty} of the {len(last)} models asked for {'has' if empty == 1 else 'have'} no clients"
         repaired = run.summary["method"]["at_most_k"]
-        text += ": the algorithm saw no reason to divide further." if repaired else "."
+        text += ": those that are left serve the clients as well." if repaired else "."
     return text
 
 
