@@ -22,8 +22,8 @@ from ifca.core.sampling import set_aside
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
-from ifca.methods.founding import founded, group_means, numbered
-from ifca.methods.ifca import FREE, HELD, is_trial, memory_of
+from ifca.methods.founding import founded, group_means, is_trial, numbered, own_is_best
+from ifca.methods.ifca import FREE, HELD, memory_of
 from ifca.methods.referee import (
     Sums,
     Verdict,
@@ -108,7 +108,7 @@ class TestReferee:
         assert other[:, 2, 0].tolist() == [1, 2, 1]
         assert both[:, 0, 1].tolist() == [2, 5, 1]
         assert [one.samples for one in verdicts(evidence, [0, 1, 2])] == [2, 3, 1]
-        assert verdicts(evidence, [0, 1, 2])[1].loses == pytest.approx((6 + 7) / 3)
+        assert verdicts(evidence, [0, 1, 2])[1].loses == pytest.approx(2 / 3)  # all to the first
 
     def test_each_merges_with_its_closest_only(self) -> None:
         """0 and 1 are closest to each other; 2 is closest to 1, which has a closer one."""
@@ -197,6 +197,18 @@ class TestProbe:
         assert found.shape == (65, 3)
         torch.testing.assert_close(found[4:-1], torch.zeros(60, 3).double())
         assert narrow.shape == (5, 3)
+
+    def test_very_long_samples(self) -> None:
+        """More than 4096 features: the same 4096 for all clients, on both engines."""
+        rng = torch.Generator().manual_seed(0)
+        x, y = torch.randn(6, 10, 5000, generator=rng), torch.arange(10) % 3
+        federation = Federation.from_arrays(list(x.numpy()), [y.numpy()] * 6, classes=3)
+        job = Job(federation, Recipe(k=2, rounds=1), lambda: mlp(5000, 3, (4,)))
+        loop, all_at_once = (
+            replace(job, engine=name).make_engine().solve() for name in ("loop", "vectorised")
+        )
+        assert loop.theta["w"].shape == (6, 4097, 3)
+        torch.testing.assert_close(loop.theta["w"], all_at_once.theta["w"])
 
     def test_its_loss(self) -> None:
         """w'x + 1 = 3 against the second of two classes, less their mean: (3.5, 2.5) squared."""
@@ -436,6 +448,23 @@ def test_clients_are_held_and_let_go() -> None:
     held = fit(digits_job(rotated_digits(samples=100), rounds=4))
     assert memory_of(held.state).stage == HELD
     assert held.labels.tolist() == held.state.identity.tolist()
+
+
+def test_every_model_serves_its_own_best() -> None:
+    losses = torch.tensor([[1.0, 2.0], [3.0, 2.0], [5.0, 4.0]])
+    assert own_is_best([0, 1], torch.tensor([0, 1, 1]), losses)
+    assert not own_is_best([0, 1], torch.tensor([0, 0, 1]), losses + torch.tensor([[0.0, -1.0]]))
+
+
+@pytest.mark.parametrize("options", [{"rounds": 3}, {"rounds": 9}, {"participation": 0.1, "rounds": 15}])
+def test_what_is_not_decided_when_the_rounds_end_is_decided_then(options: dict[str, Any]) -> None:
+    """One population, ten groups: the referee had no time for it in the rounds."""
+    job = digits_job(rotated_digits(samples=100, angles=(0,)), k=10, evaluate_every=1, **options)
+    fitted = fit(job)
+    assert len(set(fitted.labels.tolist())) == len(fitted.places) == 1
+    long = fit(replace(job, recipe=replace(job.recipe, rounds=job.recipe.rounds + 1)))
+    before = [{**record, "seconds": 0, "events": 0} for record in fitted.history]
+    assert before == [{**record, "seconds": 0, "events": 0} for record in long.history[:-1]]
 
 
 def test_the_founding_and_the_referee_are_paid_for() -> None:

@@ -6,10 +6,11 @@ no step size and knows neither the model nor its loss, so nothing about either c
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.random import generator
+from ifca.core.random import bits
 from ifca.core.types import Data, Params, Task
 
 PENALTY = 0.01  # of the summed squares of the features: how much a solution is held back
@@ -60,8 +61,8 @@ def _features(x: Tensor) -> Tensor:
     flat = x.flatten(1)
     if flat.shape[1] <= FEATURES:
         return flat
-    order = torch.randperm(flat.shape[1], generator=generator(0, "probe"))
-    return flat[:, order[:FEATURES].to(x.device)]
+    order = bits(0, "probe", np.arange(flat.shape[1], dtype=np.uint64)).argsort(kind="stable")[:FEATURES]
+    return flat[:, torch.from_numpy(order).to(x.device)]
 
 
 def _answers(y: Tensor, classes: int | None) -> Tensor:

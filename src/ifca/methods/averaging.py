@@ -17,6 +17,8 @@ from ifca.core.replies import Savings
 from ifca.core.types import ClusterState, Params, everywhere
 from ifca.methods.method import Problem, Round
 
+FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
+
 
 def initial_state(theta: Params, identity: Tensor, live: Tensor | None = None) -> ClusterState:
     """A state before round 0: initial models, identities (-1: not known), an empty ledger."""
@@ -93,6 +95,17 @@ def _counted(
         down[now.who] += wire.down(now.known >= 0)
         up[now.who] += wire.up(now.known >= 0)
     return down, up
+
+
+def next_pace(pace: float, before: float, now: Round, least: float) -> tuple[float, float]:
+    """The share of its step that option I takes now, and the participants' mean loss. before: the last one.
+
+    In k equal clusters each model moves by gamma/k of its members' mean gradient. Fewer models begin at that
+    pace, because a step that is right for k may be too long for one, and go faster while the loss falls.
+    """
+    loss = float(now.replies.loss.double().mean())
+    pace = pace * FASTER if loss < before else pace / 2
+    return min(1.0, max(least, pace)), loss
 
 
 def with_comparison(state: ClusterState, wire: Wire, who: Tensor, found: Savings) -> ClusterState:

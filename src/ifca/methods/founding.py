@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.identity import identity
 from ifca.core.random import UInts
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params
@@ -108,3 +109,14 @@ def numbered(labels: Tensor, keys: UInts) -> Tensor:
     first = np.full(len(found), np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(first, at, keys)
     return torch.from_numpy(np.argsort(np.argsort(first, kind="stable"))[at].astype(np.int64))
+
+
+def is_trial(t: int) -> bool:
+    """Rounds 4, 8, 16, ...: clients that are held choose, to see whether they can be let go."""
+    return t >= 4 and t & (t - 1) == 0
+
+
+def own_is_best(live: list[int], given: Tensor, losses: Tensor) -> bool:
+    """Whether each model has, of those to whom it was given [p], the lowest mean loss. losses: [p, k]."""
+    heard = [j for j in live if bool((given == j).any())]
+    return all(int(identity(losses[given == j].mean(0))) == j for j in heard)

@@ -20,8 +20,8 @@ from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.types import ClusterState, model_count, places_of, without
-from ifca.methods.averaging import average, initial_state, with_comparison
-from ifca.methods.founding import founded
+from ifca.methods.averaging import average, initial_state, next_pace, with_comparison
+from ifca.methods.founding import founded, is_trial, own_is_best
 from ifca.methods.ifca_plain import choose
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
@@ -30,7 +30,6 @@ from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, t
 APART = 8  # rounds that groups train apart at least before one model for two of them is accepted
 EARLY = 0.01  # of alpha: the level of each of the three looks before that
 JUDGED, HELD, FREE = range(3)  # the stages
-FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,6 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     return memory.given[who]
 
 
-def is_trial(t: int) -> bool:
-    """Rounds 4, 8, 16, ...: clients that are held choose, to see whether they can be let go."""
-    return t >= 4 and t & (t - 1) == 0
-
-
 def needs(_recipe: Recipe, state: ClusterState) -> Needs:
     """Samples set aside until the referee has decided; losses in a trial."""
     if not state.memory:
@@ -122,13 +116,17 @@ def server(
     """The averages; then what the founding, the referee or a trial says."""
     if not state.memory:
         return average(problem, state, now), None
-    memory = _paced(problem.recipe, memory_of(state), state.live, now)
+    memory = memory_of(state)
+    pace, loss = next_pace(
+        memory.pace, memory.loss, now, min(1.0, float(state.live.sum()) / problem.recipe.k)
+    )
+    memory = replace(memory, pace=pace, loss=loss)
     after = average(problem, state, now, pace=memory.pace)
     given, here = memory.given.clone(), memory.given[now.who]
     given[now.who] = torch.where(here < 0, now.replies.identity, here)
     memory = replace(memory, given=given, turns=memory.turns + now.replies.total.weight.cpu())
     if memory.stage == FREE:
-        return _with(after, memory), []
+        return replace(after, memory=tensors_of(memory)), []
     return (_refereed if memory.stage == JUDGED else _tried)(problem, after, memory, now, ask)
 
 
@@ -143,28 +141,50 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     window = math.ceil(1 / problem.recipe.participation)
     look = memory.since + max(window, memory.since if memory.since < APART else 0)
     if state.round <= look - window:
-        return _with(state, memory), []
-    live, group = places_of(state.live).tolist(), memory.given[now.who]
+        return replace(state, memory=tensors_of(memory)), []
     alpha = problem.recipe.alpha * (EARLY if state.round < APART else 1 - 3 * EARLY)
-    both = averages(state.theta, memory.turns, pairs_of(live))
-    models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
-    found = ask.compare(models, now.who, *compared(live, group))
-    sent = Wire.of(state.theta, torch.ones(2 * len(live) - 1), problem.shared)
-    state = with_comparison(state, sent, now.who, found)
-    memory = replace(memory, evidence=added(memory.evidence, live, group, found))
+    live = places_of(state.live).tolist()
+    state, memory = _heard(problem, state, memory, now.who, ask)
     if state.round < look:
-        return _with(state, memory), []
+        return replace(state, memory=tensors_of(memory)), []
     said = verdicts(memory.evidence, live)
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
         closest = min(said, key=lambda one: one.t)
         return _settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
     if state.round < APART:
-        return _with(state, memory), []
+        return replace(state, memory=tensors_of(memory)), []
     merged = to_merge(said, alpha)
     for one in merged:
         state, memory = _merged(state, memory, one)
     return _settled(state, memory, [one.as_event("merged", alpha) for one in merged])
+
+
+def _heard(
+    problem: Problem, state: ClusterState, memory: Memory, who: Tensor, ask: Ask
+) -> tuple[ClusterState, Memory]:
+    """The evidence with what clients who [p] say of every two models."""
+    live, group = places_of(state.live).tolist(), memory.given[who]
+    both = averages(state.theta, memory.turns, pairs_of(live))
+    models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
+    found = ask.compare(models, who, *compared(live, group))
+    sent = Wire.of(state.theta, torch.ones(2 * len(live) - 1), problem.shared)
+    evidence = added(memory.evidence, live, group, found)
+    return with_comparison(state, sent, who, found), replace(memory, evidence=evidence)
+
+
+def finish(problem: Problem, state: ClusterState, ask: Ask) -> Step:
+    """What the referee had not decided when the rounds ended is decided now, and everybody is heard."""
+    events, alpha = list[Event](), problem.recipe.alpha * (1 - 3 * EARLY)
+    while state.memory and (memory := memory_of(state)).stage == JUDGED:
+        memory = replace(memory, evidence=torch.zeros_like(memory.evidence), stage=HELD)
+        who, live = torch.nonzero(memory.given >= 0)[:, 0], places_of(state.live).tolist()
+        state, memory = _heard(problem, state, memory, who, ask)
+        for one in to_merge(verdicts(memory.evidence, live), alpha):
+            state, memory = _merged(state, replace(memory, stage=JUDGED), one)
+            events.append(one.as_event("merged", alpha))
+        state = _settled(state, memory, [])[0]
+    return state, events
 
 
 def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
@@ -188,19 +208,13 @@ def _tried(_problem: Problem, state: ClusterState, memory: Memory, now: Round, _
     before while every model serves those best to whom it was given.
     """
     if now.replies.losses is None:  # no trial
-        return _with(state, memory), []
-    given, losses = memory.given[now.who], now.replies.losses
+        return replace(state, memory=tensors_of(memory)), []
+    given, live = memory.given[now.who], places_of(state.live).tolist()
     moved = float((now.replies.identity != given).double().mean())
-    if moved == 0 or (_serve_their_own_best(state, given, losses) and moved >= memory.moved):
+    if moved == 0 or (own_is_best(live, given, now.replies.losses) and moved >= memory.moved):
         return _settled(state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}])
     identity = torch.where(memory.given >= 0, memory.given, state.identity)
-    return _with(replace(state, identity=identity), replace(memory, moved=moved)), []
-
-
-def _serve_their_own_best(state: ClusterState, given: Tensor, losses: Tensor) -> bool:
-    """Whether each model has, of those to whom it was given [p], the lowest mean loss. losses: [p, k]."""
-    heard = [j for j in places_of(state.live).tolist() if bool((given == j).any())]
-    return all(int(choose(state, losses[given == j].mean(0))) == j for j in heard)
+    return replace(state, identity=identity, memory=tensors_of(replace(memory, moved=moved))), []
 
 
 def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
@@ -209,22 +223,7 @@ def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
         memory = replace(memory, stage=FREE)
     if memory.stage == FREE:
         state = replace(state, unchanged=0, changed=state.round)
-    return _with(state, memory), events
-
-
-def _with(state: ClusterState, memory: Memory) -> ClusterState:
-    return replace(state, memory=tensors_of(memory))
-
-
-def _paced(recipe: Recipe, memory: Memory, live: Tensor, now: Round) -> Memory:
-    """The share of its step that option I takes now.
-
-    In k equal clusters each model moves by gamma/k of its members' mean gradient. Fewer models begin at that
-    pace, because a step that is right for k may be too long for one, and go faster while the loss falls.
-    """
-    least, loss = min(1.0, float(live.sum()) / recipe.k), float(now.replies.loss.double().mean())
-    pace = memory.pace * FASTER if loss < memory.loss else memory.pace / 2
-    return replace(memory, pace=min(1.0, max(least, pace)), loss=loss)
+    return replace(state, memory=tensors_of(memory)), events
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:
@@ -241,7 +240,7 @@ def joined(recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None
     if after is None or not state.memory:
         return after
     memory, none = memory_of(state), torch.full((new,), -1)
-    return _with(after, replace(memory, given=torch.cat([memory.given, none])))
+    return replace(after, memory=tensors_of(replace(memory, given=torch.cat([memory.given, none]))))
 
 
 IFCA = Method(
@@ -254,6 +253,7 @@ IFCA = Method(
     needs=needs,
     server=server,
     serves=serves,
+    finish=finish,
     joined=joined,
     chooses=True,
     at_most_k=True,

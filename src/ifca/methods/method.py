@@ -96,6 +96,11 @@ def serve_assigned(state: ClusterState, _losses: Tensor) -> Tensor:
     return state.identity
 
 
+def all_is_said(_problem: Problem, state: ClusterState, _ask: Ask) -> tuple[ClusterState, list[Event]]:
+    """Nothing is left to decide when the rounds end."""
+    return state, []
+
+
 def grow(_recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None:
     """Rows at the end for clients that join: they have no cluster yet."""
     return widened(state, torch.full((new,), -1))
@@ -132,6 +137,8 @@ class Method:
     """recipe, state -> what the server must be given of each participant of the next round."""
     serves: Callable[[ClusterState, Tensor], Tensor] = serve_assigned
     """state, losses of the training clients under all models [m, k] -> the model that serves each [m]."""
+    finish: Callable[[Problem, ClusterState, Ask], tuple[ClusterState, list[Event]]] = all_is_said
+    """problem, the state after the last round, a way to ask once more -> the state that is kept; events."""
     joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow
     """recipe, state, number of clients that join -> the state with them; None: it must begin anew."""
     clustered: bool = True  # k clusters are looked for; else one model for all, or one for each

@@ -61,7 +61,7 @@ class Verdict:
 
     pair: tuple[int, int]
     samples: int
-    loses: float  # on average and sample, under the average of the two models
+    loses: float  # on average and sample, under the one model that costs least
     t: float  # of the test that is less sure
     p: float  # the probability of as much or more where nothing is lost, by that test
     better: Literal["average", "first", "second"] = "average"  # the one model that costs least
@@ -97,7 +97,8 @@ def verdict(pair: tuple[int, int], one_for_both: Sums, first: Sums, second: Sums
     t, p = max(tests, key=lambda test: (test[1], -test[0]))
     costs = {"average": one_for_both.total, "first": second.total, "second": first.total}
     better: Any = min(costs, key=lambda name: costs[name])
-    return Verdict(pair, int(one_for_both.count), one_for_both.mean, t, p, better)
+    loses = costs[better] / one_for_both.count if one_for_both.count else 0.0
+    return Verdict(pair, int(one_for_both.count), loses, t, p, better)
 
 
 def pairs_of(groups: Sequence[int]) -> list[tuple[int, int]]:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+DOUBT = 0.1  # p of a loss that chance alone explains less often
+
 
 def undecided(
     events: Sequence[dict[str, Any]] | None, live: int, sizes: NDArray[np.int64], alpha: float
@@ -16,7 +18,8 @@ def undecided(
 
     events: the referee's; live: clusters in the end; sizes: [m] samples of each client; alpha: the recipe's.
     """
-    doubtful = [one for one in events or [] if one["event"] == "merged" and one.get("loses", 0.0) > 0]
+    merged = [one for one in events or [] if one["event"] == "merged"]
+    doubtful = [one for one in merged if one.get("loses", 0.0) > 0 and one["p"] < DOUBT]
     if not doubtful:
         return None
     least, most = int(sizes.min()), int(sizes.max())

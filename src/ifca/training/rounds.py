@@ -87,13 +87,19 @@ def one_round(
         who, known = who[replies.answered], known[replies.answered]
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
-    def turn(asked: ClusterState, some: Tensor, models: Tensor) -> Replies:
-        return train_live(engine, asked, some, models)
-
-    now, ask = Round(who, known, replies), Ask(turn, engine.compare)
-    after, events = job.method.server(problem, state, now, ask)
+    now = Round(who, known, replies)
+    after, events = job.method.server(problem, state, now, ask_of(engine))
     record = describe(job, state, after, who, known, replies)
     return after, record if events is None else {**record, "events": events}
+
+
+def ask_of(engine: Engine) -> Ask:
+    """What a server may ask of this engine's clients beside a round."""
+
+    def turn(state: ClusterState, some: Tensor, models: Tensor) -> Replies:
+        return train_live(engine, state, some, models)
+
+    return Ask(turn, engine.compare)
 
 
 def describe(
