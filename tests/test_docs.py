@@ -101,7 +101,8 @@ def test_the_table_of_collapses_is_what_was_measured() -> None:
     rows = json.loads((ROOT / "results" / "collapse" / "summary.json").read_text())["rows"]
     found = {(row["setting"], row["algorithm"], row["metric"]): row for row in rows}
     for setting in dict.fromkeys(row["setting"] for row in rows):
-        shares = [found[setting, algorithm, "success"]["values"] for algorithm in ("ifca-plain", "ifca")]
-        cells = [f"{sum(map(bool, values))} of {len(values)}" for values in shares]
-        cells += [f"{found[setting, 'ifca', f'{cost}_ratio']['mean']:.2f}" for cost in ("bytes", "turns")]
+        shares = [found.get((setting, algorithm, "success")) for algorithm in ("ifca-plain", "ifca")]
+        cells = [f"{sum(map(bool, row['values']))} of {len(row['values'])}" if row else "–" for row in shares]
+        costs = [found.get((setting, "ifca", f"{cost}_ratio")) for cost in ("bytes", "turns")]
+        cells += ["–" if row is None else f"{row['mean']:.2f}" for row in costs]
         assert f"| {setting} | {' | '.join(cells)} |\n" in page
