@@ -18,7 +18,7 @@ from ifca.core.initial import random_models
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterSum, Params
+from ifca.core.types import ClusterState, ClusterSum, Params
 from ifca.data import Clients, Federation
 from ifca.engines.base import TurnEngine
 from ifca.engines.gram.fast import FastEngine, applies
@@ -249,8 +249,9 @@ def test_one_cluster_is_federated_averaging(engine: str, unequal: Federation) ->
 def test_initial_models_differ(unequal: Federation) -> None:
     """Of ifca they may be copies of one start: then nobody chooses among them before they do differ."""
     jobs = [make_job(unequal, Recipe(algorithm=name, k=3, rounds=1)) for name in ("ifca-plain", "ifca")]
-    plain, ours = start(jobs[0]), fit(jobs[1]).state
-    for state in (plain, ours):
+    states: list[ClusterState] = []
+    fit(jobs[1], on_round=lambda state, _record: states.append(state))
+    for state in (start(jobs[0]), states[0]):
         flat = torch.cat([value[state.live].flatten(1) for value in state.theta.values()], 1)
         assert len(torch.unique(flat, dim=0)) == int(state.live.sum()) == 3
     assert int(start(jobs[1]).identity.min()) >= 0

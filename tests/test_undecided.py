@@ -43,7 +43,8 @@ KEPT = {**merged(0.5, 1e-9), "event": "kept"}
             "at level 0.01 (one model for two groups costs 0.1 a sample, p = 0.04)",
         ),
         ([merged(0.2, 0.2), merged(0.1, 0.04), KEPT], 2, [9, 40], "2 clients, 9 to 40 samples each"),
-        ([merged(0.2, 0.2), merged(0.1, 0.04), KEPT], 2, [9, 40], "2 from 3 to 4 clusters"),
+        ([merged(0.2, 0.09), merged(0.1, 0.04), KEPT], 2, [9, 40], "2 from 3 to 4 clusters"),
+        ([merged(0.2, 0.2), merged(0.1, 0.3)], 1, [9, 40], None),  # chance alone,
     ],
 )
 def test_by_hand(events: list[dict[str, Any]] | None, live: int, sizes: list[int], words: str | None) -> None:
