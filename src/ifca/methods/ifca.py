@@ -150,7 +150,7 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     said = verdicts(memory.evidence, live)
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
-        closest = min(said, key=lambda one: one.t)
+        closest = max(said, key=lambda one: (one.p, -one.t))
         return _settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
     if state.round < APART:
         return replace(state, memory=tensors_of(memory)), []

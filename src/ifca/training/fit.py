@@ -17,7 +17,7 @@ from ifca.engines.live_models import compact, score_live
 from ifca.engines.precision import products
 from ifca.training.evaluate import Evaluation, evaluate
 from ifca.training.job import Job
-from ifca.training.rounds import OnRound, ask_of, check_finite, train
+from ifca.training.rounds import OnRound, check_finite, train
 from ifca.training.start import problem_of
 from ifca.training.unseen import Unseen, evaluate_unseen
 
@@ -90,9 +90,6 @@ def fit(
 
     with products(job.precision):
         last = train(job, problem, engine, first, told)
-        last, events = job.method.finish(problem, last, ask_of(engine))
-        if events and history:  # an empty history: all rounds were done before
-            history[-1]["events"] = [*history[-1]["events"], *events]
         state = compact(last)
         labels, scores = final_identities(job, engine, state)
         test = evaluate(engine, job, state, labels)

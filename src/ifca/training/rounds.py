@@ -27,6 +27,7 @@ from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
 
 OnRound = Callable[[ClusterState, Record], None]
+WAYS = ("down", "up")  # bytes go
 
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
@@ -39,11 +40,26 @@ def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_ro
         except Diverged as reason:
             reason.bytes_down, reason.bytes_up = _spent(job, state, known)
             raise
+        if state.round == job.recipe.rounds:
+            state, record = _finished(job, problem, engine, state, record)
         if _evaluation_is_due(job.recipe, state.round):
             record |= _tested(job, engine, state)
         record["seconds"] = round(time.perf_counter() - began, 4)
         on_round(state, record)
     return state
+
+
+def _finished(
+    job: Job, problem: Problem, engine: Engine, state: ClusterState, record: Record
+) -> tuple[ClusterState, Record]:
+    """The state that is kept after the last round, and that round's record with what was still decided."""
+    after, events = job.method.finish(problem, state, ask_of(engine))
+    if after is state:
+        return state, record
+    more = {f"bytes_{way}": getattr(after, f"bytes_{way}") - getattr(state, f"bytes_{way}") for way in WAYS}
+    sent = {name: record[name] + int(value.sum()) for name, value in more.items()}
+    models = {"models": int(after.live.sum()), "events": [*record["events"], *events]}
+    return after, {**record, **sent, **models}
 
 
 def _tested(job: Job, engine: Engine, state: ClusterState) -> Record:
