@@ -248,7 +248,7 @@ def test_one_cluster_is_federated_averaging(engine: str, unequal: Federation) ->
 
 def test_initial_models_differ(unequal: Federation) -> None:
     """Of ifca they may be copies of one start: then nobody chooses among them before they do differ."""
-    jobs = [make_job(unequal, Recipe(algorithm=name, k=3, rounds=1)) for name in ("ifca-plain", "ifca")]
+    jobs = [make_job(unequal, Recipe(algorithm=name, k=3, rounds=2)) for name in ("ifca-plain", "ifca")]
     states: list[ClusterState] = []
     fit(jobs[1], on_round=lambda state, _record: states.append(state))
     for state in (start(jobs[0]), states[0]):
