@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import numpy as np
 from torch import Tensor
 
-from ifca.bench.regimes import Partitioned, Regime, linear_model, logistic_model
+from ifca.bench.regimes import Partitioned, Regime, linear_model, logistic_model, small_mlp
 from ifca.bench.sets import table
 from ifca.data import Deal, Federation, Population, mixture_of_regressions
 from ifca.models.task import squared_error
@@ -26,6 +27,20 @@ def _regressions(clusters: int, seed: int) -> Federation:
     return mixture_of_regressions(
         clients=60, samples=40, dimension=20, clusters=clusters, noise=SIGMA, test_samples=40, seed=seed
     )[0]
+
+
+def interactions(seed: int) -> Federation:
+    """40 sites of 100 rows: the sign of the product of two features; the opposite at half of them."""
+    rng = np.random.default_rng([seed, 7])
+    x = rng.standard_normal((40, 150, 6)).astype(np.float32)
+    y = (x[..., 0] * x[..., 1] > 0) ^ (np.arange(40) % 2 == 1)[:, None]
+    return Federation.from_arrays(
+        list(x[:, :100]),
+        list(y[:, :100].astype(int)),
+        list(x[:, 100:]),
+        list(y[:, 100:].astype(int)),
+        clusters=[i % 2 for i in range(40)],
+    )
 
 
 TABLES = (
@@ -67,6 +82,15 @@ TABLES = (
         Partitioned(diabetes, Deal(16, 60, 40), (PLAIN, Population(target_gain=-1.0))),
         {"step_size": 0.02},
         model=linear_model,
+        populations=2,
+    ),
+    Regime(
+        "interactions",
+        "groups differ in how two features act together: no linear probe sees it",
+        2,
+        interactions,
+        {"step_size": 0.3, "rounds": 100},
+        model=small_mlp,
         populations=2,
     ),
     Regime(

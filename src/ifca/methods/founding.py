@@ -11,6 +11,8 @@ passing ones: first updates mostly tell which classes a client has many of.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,6 +26,7 @@ from ifca.methods.method import Compare
 from ifca.methods.referee import Sums, above_zero
 
 Floats = NDArray[np.float64]
+AGAIN = 16  # rounds after which free places are tried; then after four times as many, and so on
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
 
 
@@ -95,6 +98,23 @@ def ward(points: Floats, k: int, keys: UInts) -> Tensor:
     return _in_order_of(keys, points, AgglomerativeClustering(k))
 
 
+def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts) -> Tensor:
+    """Groups [p] parted in two by the directions of their clients' updates [p, q], the most spread first:
+    one part goes to a place of its own, until there are no places left.
+    """
+    points, groups = torch.nn.functional.normalize(updates.double()).cpu().numpy(), groups.clone()
+    for place in places:
+        own = {j: points[groups.numpy() == j] for j in set(groups.tolist())}
+        spread = {j: float(np.square(some - some.mean(0)).sum()) for j, some in own.items()}
+        most = max(sorted(spread), key=lambda j: spread[j])
+        if len(np.unique(own[most], axis=0)) < 2:
+            break
+        inside = groups == most
+        part = k_means(own[most], 2, keys[inside.numpy()])
+        groups[inside] = torch.where(part == 1, place, most)
+    return groups
+
+
 def _in_order_of(keys: UInts, points: Floats, clusterer: object) -> Tensor:
     """Clients in the order of their keys, so that it does not matter how they are listed."""
     order = np.argsort(keys, kind="stable")
@@ -114,6 +134,14 @@ def numbered(labels: Tensor, keys: UInts) -> Tensor:
 def is_trial(t: int) -> bool:
     """Rounds 4, 8, 16, ...: clients that are held choose, to see whether they can be let go."""
     return t >= 4 and t & (t - 1) == 0
+
+
+def to_go(t: int) -> int:
+    """Rounds until groups are parted again: after 16, 64, 256, ..."""
+    again = AGAIN
+    while again <= t:
+        again *= 4
+    return again - t
 
 
 def own_is_best(live: list[int], given: Tensor, losses: Tensor) -> bool:

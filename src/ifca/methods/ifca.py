@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,36 +19,18 @@ from ifca.core.identity import known_identity
 from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
+from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, model_count, places_of, without
 from ifca.methods.averaging import average, initial_state, next_pace, with_comparison
-from ifca.methods.founding import founded, is_trial, own_is_best
+from ifca.methods.founding import bisected, founded, is_trial, own_is_best, to_go
+from ifca.methods.groups import FREE, HELD, JUDGED, Memory, Step, memory_of, merged, parted, settled
 from ifca.methods.ifca_plain import choose
-from ifca.methods.memory import record_of, tensors_of
+from ifca.methods.memory import tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
-from ifca.methods.referee import Verdict, added, averages, compared, pairs_of, to_merge, verdicts
+from ifca.methods.referee import added, averages, compared, pairs_of, to_merge, verdicts
 
 APART = 8  # rounds that groups train apart at least before one model for two of them is accepted
 EARLY = 0.01  # of alpha: the level of each of the three looks before that
-JUDGED, HELD, FREE = range(3)  # the stages
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What the server remembers beside models and identities."""
-
-    given: Tensor  # [m] the place of the model that each client is given; -1: it chooses
-    turns: Tensor  # [k] clients' turns that made a model
-    evidence: Tensor  # [2, 3, k, k] what the referee was told of every two models
-    stage: int
-    since: int  # the round from which on the referee is told
-    moved: float  # share of clients that chose another model when they last could; NaN: they could not yet
-    pace: float  # option I: the share of its step that a round takes while there are fewer models than k
-    loss: float  # the participants' mean loss in the last round
-
-
-def memory_of(state: ClusterState) -> Memory:
-    """The memory of a state that has one."""
-    return record_of(Memory, state.memory)
 
 
 def places(recipe: Recipe, m: int) -> int:
@@ -75,7 +57,9 @@ def start(problem: Problem, restart: int) -> ClusterState:
         given=group,
         turns=torch.zeros(k, dtype=torch.float64),
         evidence=torch.zeros(2, 3, k, k, dtype=torch.float64),
+        sketch=torch.empty(problem.m, 0),
         stage=JUDGED,
+        parted=0,
         since=0,
         moved=math.nan,
         pace=0.0,
@@ -87,7 +71,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
         state = with_comparison(
             state, Wire.of(solutions.theta, torch.ones(2), frozenset()), solutions.answered, said
         )
-    return _settled(state, memory, [])[0]
+    return settled(state, memory, [])[0]
 
 
 def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
@@ -102,12 +86,22 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     return memory.given[who]
 
 
-def needs(_recipe: Recipe, state: ClusterState) -> Needs:
-    """Samples set aside until the referee has decided; losses in a trial."""
+def needs(recipe: Recipe, state: ClusterState) -> Needs:
+    """Samples set aside until the referee has decided; losses in a trial; updates to part groups by."""
     if not state.memory:
         return Needs()
     stage = memory_of(state).stage
-    return Needs(losses=stage == HELD and is_trial(state.round), aside=stage == JUDGED)
+    gather = stage != JUDGED and not bool(state.live.all()) and to_go(state.round) <= _window(recipe)
+    return Needs(
+        losses=stage == HELD and is_trial(state.round),
+        sketch=make_sketch(state.theta, recipe.seed) if gather else None,
+        aside=stage == JUDGED or gather,
+    )
+
+
+def _window(recipe: Recipe) -> int:
+    """Rounds in which everybody could be heard."""
+    return math.ceil(1 / recipe.participation)
 
 
 def server(
@@ -125,12 +119,35 @@ def server(
     given, here = memory.given.clone(), memory.given[now.who]
     given[now.who] = torch.where(here < 0, now.replies.identity, here)
     memory = replace(memory, given=given, turns=memory.turns + now.replies.total.weight.cpu())
-    if memory.stage == FREE:
-        return replace(after, memory=tensors_of(memory)), []
-    return (_refereed if memory.stage == JUDGED else _tried)(problem, after, memory, now, ask)
+    if memory.stage == JUDGED:
+        return _refereed(problem, after, memory, now, ask)
+    events: list[Event] = []
+    if memory.stage == HELD and now.replies.losses is not None:
+        after, memory, events = _tried(after, memory, now)
+    if now.replies.sketch is not None:
+        return _founded_again(problem, after, memory, now, events)
+    return replace(after, memory=tensors_of(memory)), events
 
 
-Step = tuple[ClusterState, list[Event]]
+def _founded_again(
+    problem: Problem, state: ClusterState, memory: Memory, now: Round, events: list[Event]
+) -> Step:
+    """Where places are free, groups are parted by their clients' updates; the referee judges them anew."""
+    told = now.replies.sketch
+    assert told is not None
+    sketch = memory.sketch if memory.sketch.numel() else told.new_full((problem.m, told.shape[1]), math.nan)
+    sketch = sketch.index_copy(0, now.who, told)
+    if to_go(state.round - 1) > 1:
+        return replace(state, memory=tensors_of(replace(memory, sketch=sketch))), events
+    memory, here = replace(memory, sketch=sketch[:, :0]), sketch.isfinite().all(1) & (state.identity >= 0)
+    group = torch.where(here, state.identity, -1)
+    group[here] = bisected(
+        sketch[here], group[here], places_of(~state.live).tolist(), problem.keys[here.numpy()]
+    )
+    if torch.equal(group[here], state.identity[here]):
+        return replace(state, memory=tensors_of(memory)), events
+    state, more = parted(state, memory, group)
+    return state, events + more
 
 
 def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round, ask: Ask) -> Step:
@@ -138,11 +155,11 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     groups need both, that is all; if not, after APART rounds one model serves two where it does as well.
     Looks before that are taken at a hundredth of alpha, which leaves nearly all of it to those after.
     """
-    window = math.ceil(1 / problem.recipe.participation)
-    look = memory.since + max(window, memory.since if memory.since < APART else 0)
+    window, age = _window(problem.recipe), memory.since - memory.parted
+    look = memory.since + max(window, age if age < APART else 0)
     if state.round <= look - window:
         return replace(state, memory=tensors_of(memory)), []
-    alpha = problem.recipe.alpha * (EARLY if state.round < APART else 1 - 3 * EARLY)
+    alpha = problem.recipe.alpha * (EARLY if state.round - memory.parted < APART else 1 - 3 * EARLY)
     live = places_of(state.live).tolist()
     state, memory = _heard(problem, state, memory, now.who, ask)
     if state.round < look:
@@ -151,13 +168,13 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
         closest = max(said, key=lambda one: (one.p, -one.t))
-        return _settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
-    if state.round < APART:
+        return settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
+    if state.round - memory.parted < APART:
         return replace(state, memory=tensors_of(memory)), []
-    merged = to_merge(said, alpha)
-    for one in merged:
-        state, memory = _merged(state, memory, one)
-    return _settled(state, memory, [one.as_event("merged", alpha) for one in merged])
+    same = to_merge(said, alpha)
+    for one in same:
+        state, memory = merged(state, memory, one)
+    return settled(state, memory, [one.as_event("merged", alpha) for one in same])
 
 
 def _heard(
@@ -181,49 +198,24 @@ def finish(problem: Problem, state: ClusterState, ask: Ask) -> Step:
         who, live = torch.nonzero(memory.given >= 0)[:, 0], places_of(state.live).tolist()
         state, memory = _heard(problem, state, memory, who, ask)
         for one in to_merge(verdicts(memory.evidence, live), alpha):
-            state, memory = _merged(state, replace(memory, stage=JUDGED), one)
+            state, memory = merged(state, replace(memory, stage=JUDGED), one)
             events.append(one.as_event("merged", alpha))
-        state = _settled(state, memory, [])[0]
+        state = settled(state, memory, [])[0]
     return state, events
 
 
-def _merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
-    """One model for two groups, at the place of the first: their average, or one's where that costs less."""
-    a, b = one.pair
-    mean = averages(state.theta, memory.turns, [one.pair])
-    theta = {name: value.clone() for name, value in state.theta.items()}
-    for name, value in theta.items():
-        value[a] = {"average": mean[name][0], "first": value[a], "second": value[b]}[one.better]
-    gone = torch.tensor([b])
-    turns = memory.turns.clone()
-    turns[a], turns[b] = turns[a] + turns[b], 0
-    memory = replace(memory, given=torch.where(memory.given == b, a, memory.given), turns=turns)
-    identity = torch.where(state.identity == b, a, state.identity)
-    live = state.live.index_fill(0, gone, False)
-    return replace(state, theta=without(theta, gone), live=live, identity=identity), memory
-
-
-def _tried(_problem: Problem, state: ClusterState, memory: Memory, now: Round, _ask: Ask) -> Step:
-    """In a trial clients chose. They are let go where that changes nothing, or no less than in the trial
-    before while every model serves those best to whom it was given.
+def _tried(state: ClusterState, memory: Memory, now: Round) -> tuple[ClusterState, Memory, list[Event]]:
+    """In a trial clients chose. They are let go where that changes nothing, or more than half as much as in
+    the trial before, after half as many rounds, while every model serves those best to whom it was given.
     """
-    if now.replies.losses is None:  # no trial
-        return replace(state, memory=tensors_of(memory)), []
+    assert now.replies.losses is not None
     given, live = memory.given[now.who], places_of(state.live).tolist()
     moved = float((now.replies.identity != given).double().mean())
-    if moved == 0 or (own_is_best(live, given, now.replies.losses) and moved >= memory.moved):
-        return _settled(state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}])
-    identity = torch.where(memory.given >= 0, memory.given, state.identity)
-    return replace(state, identity=identity, memory=tensors_of(replace(memory, moved=moved))), []
-
-
-def _settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
-    """One model needs no referee; whoever is free chooses anew."""
-    if int(state.live.sum()) == 1:
-        memory = replace(memory, stage=FREE)
-    if memory.stage == FREE:
+    if moved == 0 or (own_is_best(live, given, now.replies.losses) and 2 * moved >= memory.moved):
         state = replace(state, unchanged=0, changed=state.round)
-    return replace(state, memory=tensors_of(memory)), events
+        return state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}]
+    identity = torch.where(memory.given >= 0, memory.given, state.identity)
+    return replace(state, identity=identity), replace(memory, moved=moved), []
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:
@@ -240,7 +232,11 @@ def joined(recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None
     if after is None or not state.memory:
         return after
     memory, none = memory_of(state), torch.full((new,), -1)
-    return replace(after, memory=tensors_of(replace(memory, given=torch.cat([memory.given, none]))))
+    unheard = memory.sketch.new_full((new, memory.sketch.shape[1]), math.nan)
+    memory = replace(
+        memory, given=torch.cat([memory.given, none]), sketch=torch.cat([memory.sketch, unheard])
+    )
+    return replace(after, memory=tensors_of(memory))
 
 
 IFCA = Method(

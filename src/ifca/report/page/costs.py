@@ -93,7 +93,7 @@ def events(run: RunFolder) -> Section:
 def in_words(event: dict[str, Any]) -> str:
     """An event for someone who does not know the algorithm."""
     kind = event["event"]
-    if "p" in event or kind == "free":
+    if "p" in event or kind in ("free", "parted"):
         return _verdict_in_words(event)
     j = event["cluster"]  # from here on: events of older versions
     if kind == "split":
@@ -126,6 +126,11 @@ def _verdict_in_words(event: dict[str, Any]) -> str:
     if event["event"] == "free":
         share = f"{event['moved']:.0%} of the clients chose" if event["moved"] else "no client chose"
         return f"From now on clients choose their clusters themselves: {share} another one than they had."
+    if event["event"] == "parted":
+        groups = f"{event['clusters']} groups by the directions in which clients pull their models"
+        return (
+            f"Places for models were free, so clients were parted into {groups}, to see whether that helps."
+        )
     a, b, samples = event["cluster"], event["other"], event["samples"]
     loses = f"{number(abs(event['loses']))} {'more' if event['loses'] > 0 else 'less'} a sample"
     proof = f"on {samples} samples set aside their clients lose {loses} under one model for both"
@@ -172,6 +177,7 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
     kinds = [event["event"] for event in told]
     words = (
         ("split", "divided"),
+        ("parted", "parted again"),
         ("merged", "merged"),
         ("kept", "confirmed"),
         ("undone", "taken back"),

@@ -99,6 +99,8 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
     kind = event["event"]
     if kind == "free":
         return "clients choose", f"{event['moved']:.0%} of them another cluster than they had"
+    if kind == "parted":
+        return f"parted into {event['clusters']}, to try", "by the directions of clients' updates"
     if "p" in event:
         a, b = event["cluster"], event["other"]
         verdict = f"{a} and {b} are both needed" if kind == "kept" else f"{a} and {b} became one"

@@ -1,0 +1,89 @@
+"""The groups of IFCA's default as its server remembers them: what it knows, and how two models become one or
+one becomes several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.types import ClusterState, without
+from ifca.methods.memory import record_of, tensors_of
+from ifca.methods.method import Event
+from ifca.methods.referee import Verdict, averages
+
+JUDGED, HELD, FREE = range(3)  # the stages
+Step = tuple[ClusterState, list[Event]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the server remembers beside models and identities."""
+
+    given: Tensor  # [m] the place of the model that each client is given; -1: it chooses
+    turns: Tensor  # [k] clients' turns that made a model
+    evidence: Tensor  # [2, 3, k, k] what the referee was told of every two models
+    sketch: Tensor  # [m, q] of each client's update while they are gathered, NaN: not heard; else [m, 0]
+    stage: int
+    parted: int  # the round from which on the groups train apart
+    since: int  # the round from which on the referee is told
+    moved: float  # share of clients that chose another model when they last could; NaN: they could not yet
+    pace: float  # option I: the share of its step that a round takes while there are fewer models than k
+    loss: float  # the participants' mean loss in the last round
+
+
+def memory_of(state: ClusterState) -> Memory:
+    """The memory of a state that has one."""
+    return record_of(Memory, state.memory)
+
+
+def settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
+    """One model needs no referee; whoever is free chooses anew."""
+    if int(state.live.sum()) == 1:
+        memory = replace(memory, stage=FREE)
+    if memory.stage == FREE:
+        state = replace(state, unchanged=0, changed=state.round)
+    return replace(state, memory=tensors_of(memory)), events
+
+
+def merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterState, Memory]:
+    """One model for two groups, at the place of the first: their average, or one's where that costs less."""
+    a, b = one.pair
+    mean = averages(state.theta, memory.turns, [one.pair])
+    theta = {name: value.clone() for name, value in state.theta.items()}
+    for name, value in theta.items():
+        value[a] = {"average": mean[name][0], "first": value[a], "second": value[b]}[one.better]
+    gone = torch.tensor([b])
+    turns = memory.turns.clone()
+    turns[a], turns[b] = turns[a] + turns[b], 0
+    memory = replace(memory, given=torch.where(memory.given == b, a, memory.given), turns=turns)
+    identity = torch.where(state.identity == b, a, state.identity)
+    live = state.live.index_fill(0, gone, False)
+    return replace(state, theta=without(theta, gone), live=live, identity=identity), memory
+
+
+def parted(state: ClusterState, memory: Memory, group: Tensor) -> Step:
+    """Clients in new groups [m], -1 for those not heard: each begins with a copy of its clients' model."""
+    before, theta = state.identity, {name: value.clone() for name, value in state.theta.items()}
+    turns, live = memory.turns.clone(), state.live.clone()
+    for j in sorted(set(group[group >= 0].tolist())):
+        own, mine = int(before[group == j][0]), int((group == j).sum())
+        turns[j] = memory.turns[own] * mine / int(((group >= 0) & (before == own)).sum())
+        live[j] = True
+        for name, value in theta.items():
+            value[j] = state.theta[name][own]
+    memory = replace(
+        memory,
+        given=group,
+        turns=turns,
+        evidence=torch.zeros_like(memory.evidence),
+        stage=JUDGED,
+        parted=state.round,
+        since=state.round,
+        moved=float("nan"),
+    )
+    models = int(live.sum())
+    state = replace(state, theta=theta, live=live, identity=torch.where(group >= 0, group, before))
+    return settled(state, memory, [{"event": "parted", "clusters": models}])
