@@ -21,7 +21,7 @@ from tests.test_contract import ALGORITHMS, assert_same, recipe_of, same_bits
 
 pytest.importorskip("flwr")
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context
 
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.local_grid import LocalGrid
@@ -163,6 +163,45 @@ def test_the_strategy_has_a_founding_and_a_referee() -> None:
         mine = compact(strategy.state).theta[key]
         torch.testing.assert_close(mine, value, rtol=1e-6, atol=1e-6)
     assert torch.equal(compact(strategy.state).identity, fitted.state.identity)
+
+
+@pytest.mark.parametrize("rounds", [3, 9])  # of the recipe: those of Flower's loop count
+def test_the_strategy_decides_what_is_left_when_the_rounds_end(rounds: int) -> None:
+    """One population, three rounds: until then the referee had not decided."""
+    federation, recipe = rotated_digits(samples=200, angles=(0,), seed=0), Recipe(k=2, rounds=3)
+    job = Job(federation, recipe, lambda: mlp(64, 10, (20,)), engine="loop")
+    fitted = fit(job)
+    assert [e["event"] for e in fitted.history[-1]["events"]] == ["merged"]
+
+    remote, _, grid = in_process(replace(job, recipe=replace(recipe, rounds=rounds)))
+    strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
+    result = strategy.start(grid, strategy.arrays, 3)
+    for told, theirs in zip(strategy.history, fitted.history, strict=True):
+        assert [pytest.approx(event) for event in told["events"]] == theirs["events"]
+        assert told["models"] == theirs["models"]
+    for key, value in fitted.state.theta.items():
+        torch.testing.assert_close(from_record(result.arrays)[key][:1], value, rtol=1e-6, atol=1e-6)
+    assert result.evaluate_metrics_clientapp[3]["test_accuracy"] == fitted.history[-1]["test_accuracy"]
+
+
+def test_the_strategy_decides_with_a_last_round_that_failed() -> None:
+    """Two rounds, then a third in which every reply to a turn is missing; clients still compare models."""
+    federation, recipe = rotated_digits(samples=200, angles=(0,), seed=0), Recipe(k=2, rounds=2)
+    job = Job(federation, recipe, lambda: mlp(64, 10, (20,)), engine="loop")
+    remote, _, grid = in_process(replace(job, recipe=replace(recipe, rounds=3)))
+    strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
+    arrays, none = strategy.arrays, ConfigRecord()
+    for t in (1, 2, 3):
+        sent = grid.send_and_receive(strategy.configure_train(t, arrays, none, grid))
+        found, told = strategy.aggregate_train(t, [] if t == 3 else sent)
+        assert found is not None
+        assert (told is None) == (t == 3)
+        arrays = found
+    fitted = fit(job)
+    assert len(strategy.history) == 2
+    assert strategy.history[-1]["models"] == fitted.history[-1]["models"] == 1
+    for key, value in fitted.state.theta.items():
+        torch.testing.assert_close(from_record(arrays)[key][:1], value, rtol=1e-6, atol=1e-6)
 
 
 def test_ten_megabytes_to_four_clients_take_less_than_half_a_second() -> None:

@@ -1,20 +1,21 @@
 """IFCA as a Flower Strategy, for those who drive Flower's own loop: hooks translate records and call core.
 
 A round of Algorithm 2 is a round of Flower. The founding and what clients say of models on samples set aside
-have no place among Flower's hooks, so these messages go over the grid between two of them. Checkpoints and
-clients that join are in 'serve' of ifca.federation.
+have no place among Flower's hooks, so these messages go over the grid between two of them. What is left to
+decide when the rounds end (Method.finish) is decided after the averages of the last round, before Flower
+evaluates and returns the models. Checkpoints and clients that join are in 'serve' of ifca.federation.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
 from ifca.core.callbacks import Record
 from ifca.core.errors import TooFewClients
@@ -28,7 +29,7 @@ from ifca.engines.live_models import live_part
 from ifca.federation.client_manager import ClientManager
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
-from ifca.training.rounds import one_round, taking_part
+from ifca.training.rounds import finished, one_round, taking_part
 from ifca.training.start import problem_of
 
 
@@ -59,6 +60,7 @@ class IFCAStrategy(Strategy):
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
         self.job, self.state, self._exchange = job, state, _CollectedReplies(grid)
         self.history, self._problem = list[Record](), problem_of(job)
+        self._last = job.recipe.rounds  # the round after which the method finishes
         terms = replace(terms or Terms(), attempts=1, pause=0)
         self.session = Session(self._exchange, roster, terms)
         self._engine, self._sent = (
@@ -70,6 +72,22 @@ class IFCAStrategy(Strategy):
     def arrays(self) -> ArrayRecord:
         """The k models as start() of Flower carries them."""
         return to_record(self.state.theta)
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Flower's loop. After num_rounds the method finishes, whatever the recipe's number of rounds."""
+        self._last = num_rounds
+        return super().start(
+            grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
+        )
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -89,16 +107,22 @@ class IFCAStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Lines 13 to 15: the averages. Too few usable replies: the models stay, the round is done again."""
-        del server_round
         self._exchange.collected = self._by_node(replies)
+        record: Record | None = None
         try:
             self.state, record = one_round(
                 self.job, self._problem, self._engine, self.state, self._who, self._known
             )
+            self.history.append(record)
         except TooFewClients as reason:
             logging.getLogger("ifca.federation").warning("%s", reason)
-            return None, None
-        self.history.append(record)
+        ends = server_round == self._last and bool(self.history)
+        if ends:
+            self.state, self.history[-1] = finished(
+                self.job, self._problem, self._engine, self.state, self.history[-1]
+            )
+        if record is None:
+            return self.arrays if ends else None, None
         told = MetricRecord({"train_loss": record["train_loss"], "cluster_sizes": record["cluster_sizes"]})
         return self.arrays, told
 

@@ -41,7 +41,7 @@ def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_ro
             reason.bytes_down, reason.bytes_up = _spent(job, state, known)
             raise
         if state.round == job.recipe.rounds:
-            state, record = _finished(job, problem, engine, state, record)
+            state, record = finished(job, problem, engine, state, record)
         if _evaluation_is_due(job.recipe, state.round):
             record |= _tested(job, engine, state)
         record["seconds"] = round(time.perf_counter() - began, 4)
@@ -49,7 +49,7 @@ def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_ro
     return state
 
 
-def _finished(
+def finished(
     job: Job, problem: Problem, engine: Engine, state: ClusterState, record: Record
 ) -> tuple[ClusterState, Record]:
     """The state that is kept after the last round, and that round's record with what was still decided."""
