@@ -379,6 +379,22 @@ def test_too_few_clients_stop_the_run_and_it_goes_on_as_if_nothing_had_been(tmp_
     assert all(torch.equal(value, other[name]) for name, value in mine.items())
 
 
+def test_a_founding_that_nobody_answers_stops_the_run_and_it_goes_on_when_they_do(tmp_path: Path) -> None:
+    config = read_config(None, [*SMALL, "algorithm=ifca"])
+
+    def cannot_solve(message: Message, reply: Message) -> Message:
+        failing = message.content.config_records["turn"]["part"] == "probe"
+        return Message(Error(2, "no"), reply_to=message) if failing else reply
+
+    grid = Federation(config, cannot_solve)
+    with pytest.raises(
+        TooFewClients, match=r"^the founding had no usable reply of 16 clients; faults\.jsonl"
+    ):
+        serve(grid, config, tmp_path / "run", poll=0.01)
+    summary = serve(Federation(config), config, tmp_path / "run", poll=0.01)
+    assert summary["faults"] == {"raised": 16}
+
+
 def test_one_bad_client_changes_nothing_for_the_others(tmp_path: Path) -> None:
     """A client that always fails: the run equals the loop's over the other fifteen."""
     config = read_config(None, SMALL)

@@ -10,7 +10,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, TooFewClients
 from ifca.core.probe import FEATURES
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params, select
@@ -25,7 +25,7 @@ Bytes = tuple[Tensor, Tensor]
 
 
 def solve(engine: FlowerEngine) -> Solutions:
-    """Every client's solution of the probe (core/probe.py); zero for one that sent none."""
+    """Every client's solution of the probe (core/probe.py); zero for one that sent none, if not for all."""
     clients, turn = engine.federation.train, ConfigRecord({**engine.told(0, "probe"), "own": False})
     engine.session.update_roster(0, False)
     messages = {i: RecordDict({TURN: turn}) for i in range(len(clients))}
@@ -37,6 +37,10 @@ def solve(engine: FlowerEngine) -> Solutions:
         found = engine.usable(answers, name, 0, lambda reply: _solution_of(reply, like))
         if found is not None:
             w[i], answered[i] = found["w"], True
+    if not bool(answered.any()):
+        raise TooFewClients(
+            f"the founding had no usable reply of {len(clients)} clients; faults.jsonl says why"
+        )
     return Solutions({"w": w}, answered, down, up)
 
 
