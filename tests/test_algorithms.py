@@ -117,6 +117,15 @@ def test_resampling_uses_fresh_data_and_still_converges() -> None:
     assert distance(best.state.theta, {"fc1.weight": star[:, None, :]}) < 0.1
 
 
+def test_resampling_says_that_samples_set_aside_do_not_count() -> None:
+    """Of 10 samples two are set aside while the referee has not decided: 8 are too few for 10 parts."""
+    job = make_job(groups((10, 10, 10, 10)), Recipe(k=2, rounds=5, option="gradient", resample=True))
+    few = replace(job, recipe=replace(job.recipe, rounds=4))
+    assert len(fit(few).history) == 4
+    with pytest.raises(InvalidInput, match="trains on only 8 samples, not counting those it has set aside"):
+        fit(job)
+
+
 def test_divergence_stops_with_advice() -> None:
     with pytest.raises(Diverged, match=r"smaller step_size than 1000.0"):
         fit(regressions(step_size=1000.0)[0])

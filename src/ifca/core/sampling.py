@@ -107,8 +107,8 @@ def _resampled(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
     part = sizes // (2 * recipe.rounds)  # n' of each client
     if part.min() < 1:
         raise InvalidInput(
-            f"resample cuts each client's data into 2 x rounds = {2 * recipe.rounds} parts, "
-            f"but a client has only {sizes[part.argmin()]} samples"
+            f"resample cuts the data that each client trains on into 2 x rounds = {2 * recipe.rounds} parts, "
+            f"but a client trains on only {sizes[part.argmin()]} samples, not counting those it has set aside"
         )
     order = shuffled(recipe.seed, "resample", sizes, keys)  # [c, n]
     position = np.arange(part.max())[None, :]
