@@ -13,7 +13,7 @@ from torch import nn
 from ifca.core.callbacks import Record, Silent
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.safe_choice import Prior, Savings, choose, learn_prior
+from ifca.core.safe_choice import CandidateSavings, Prior, choose, learn_prior
 from ifca.core.types import Data
 from ifca.data import Client, Federation
 from ifca.models import linear, make_task
@@ -30,11 +30,11 @@ from tests.conftest import groups, make_job
 from tests.test_contract import ALGORITHMS, recipe_of
 
 
-def saved(*samples: list[float]) -> Savings:
+def saved(*samples: list[float]) -> CandidateSavings:
     """Clients with these savings of one candidate on their held-out samples."""
     mean = np.array([[0.0, np.mean(one)] for one in samples])
     spread = np.array([[0.0, np.sum((np.array(one) - np.mean(one)) ** 2)] for one in samples])
-    return Savings(mean, spread, np.array([len(one) for one in samples]))
+    return CandidateSavings(mean, spread, np.array([len(one) for one in samples]))
 
 
 def keys(m: int) -> np.ndarray:
@@ -107,7 +107,7 @@ class TestRule:
         larger = savings._replace(mean=1e4 * savings.mean, spread=1e8 * savings.spread)
         assert choose(larger, learn_prior(larger, keys(25))).candidate.tolist() == found.tolist()
         order = rng.permutation(25)
-        other = Savings(savings.mean[order], savings.spread[order], savings.samples[order])
+        other = CandidateSavings(savings.mean[order], savings.spread[order], savings.samples[order])
         again = choose(other, learn_prior(other, keys(25)[order])).candidate
         assert again.tolist() == found[order].tolist()
 

@@ -24,7 +24,7 @@ from the same samples (Nadeau and Bengio 2003: 1/J + n_test/n_train in place of 
 FEWEST_FOR_LINE = 10  # clients; with fewer the expected saving is one number for all sizes
 
 
-class Savings(NamedTuple):
+class CandidateSavings(NamedTuple):
     """What m clients saved on held-out samples with each of C candidates; candidate 0 is the served model."""
 
     mean: Floats  # [m, C] loss of the served model - loss of the candidate; not finite: it cannot be used
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
     error: Floats  # [m] its standard error
 
 
-def learn_prior(savings: Savings, keys: NDArray[np.uint64]) -> Prior | None:
+def learn_prior(savings: CandidateSavings, keys: NDArray[np.uint64]) -> Prior | None:
     """From the savings of at least two clients. keys: of the clients, so that their order does not matter."""
     known = np.flatnonzero(savings.samples >= 2)
     known = known[np.argsort(keys[known], kind="stable")]
@@ -103,7 +103,7 @@ def _fit(x: Floats, y: Floats, weight: Floats) -> tuple[Floats, Floats]:
     return np.einsum("cpq,mq,mc->cp", covariance, x, weight * y), covariance
 
 
-def choose(savings: Savings, prior: Prior | None) -> Choice:
+def choose(savings: CandidateSavings, prior: Prior | None) -> Choice:
     """The candidate with the largest expected saving, where that is safe. prior None: own samples alone."""
     n = np.maximum(savings.samples, 1)[:, None].astype(float)
     held_out = (savings.samples >= 2)[:, None]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.random import UInts, shuffled
-from ifca.core.safe_choice import FOLDS, Savings
+from ifca.core.safe_choice import FOLDS, CandidateSavings
 from ifca.core.types import Data, Params, Task
 from ifca.engines.tuning import Rung, climb, over_clients
 
@@ -58,7 +58,7 @@ ALL = (
 class Tried(NamedTuple):
     """What b clients found of C candidates, on samples held out."""
 
-    savings: Savings
+    savings: CandidateSavings
     loss: NDArray[np.float64]  # [b, C]
     right: NDArray[np.float64]  # [b, C] share of right predictions; NaN in regression
 
@@ -105,7 +105,7 @@ class Tuner:
         if self.task.correct is not None:
             correct = self._each(self.task.correct, answers, data)
             right = torch.where(present, correct, 0.0).sum(1) / count
-        savings = Savings(mean.cpu().numpy(), spread.cpu().numpy(), sizes)
+        savings = CandidateSavings(mean.cpu().numpy(), spread.cpu().numpy(), sizes)
         return Tried(savings, loss.cpu().numpy(), right.cpu().numpy())
 
     def made(self, chosen: list[Candidate], served: Params, data: Data) -> Params:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
-from ifca.core.safe_choice import FOLDS, Choice, Prior, Savings, choose, learn_prior
+from ifca.core.safe_choice import FOLDS, CandidateSavings, Choice, Prior, choose, learn_prior
 from ifca.core.types import Data, Params, select
 from ifca.engines.memory_budget import client_bytes, default_budget
 from ifca.engines.precision import products
@@ -109,7 +109,9 @@ def tuner_of(fitted: Fitted) -> Tuner:
     return Tuner(job.task, job.recipe.step_size, common, job.recipe.seed, mapped)
 
 
-def _tried(fitted: Fitted, tuner: Tuner) -> tuple[tuple[Candidate, ...], Savings, NDArray[np.float64]]:
+def _tried(
+    fitted: Fitted, tuner: Tuner
+) -> tuple[tuple[Candidate, ...], CandidateSavings, NDArray[np.float64]]:
     """The candidates that were tried by all, what they saved, and their losses [m, C].
 
     A few clients try everything first; the others try local models only where one of these takes one, and
@@ -128,7 +130,11 @@ def _tried(fitted: Fitted, tuner: Tuner) -> tuple[tuple[Candidate, ...], Savings
     mean, spread, samples = (
         np.concatenate(one)[back] for one in zip(*(part[0] for part in parts), strict=True)
     )
-    return candidates, Savings(mean, spread, samples), np.concatenate([part[1] for part in parts])[back]
+    return (
+        candidates,
+        CandidateSavings(mean, spread, samples),
+        np.concatenate([part[1] for part in parts])[back],
+    )
 
 
 def worth_trying(taken: list[Candidate]) -> list[int]:
@@ -140,14 +146,14 @@ def worth_trying(taken: list[Candidate]) -> list[int]:
 
 def _savings(
     fitted: Fitted, tuner: Tuner, candidates: tuple[Candidate, ...], who: NDArray[np.int64]
-) -> tuple[Savings, NDArray[np.float64]]:
+) -> tuple[CandidateSavings, NDArray[np.float64]]:
     clients = fitted.job.federation.train
     mean, spread, losses = (np.empty((len(who), len(candidates))) for _ in range(3))
     for places, served, data in _chunks(fitted, who):
         mine = who[places]
         found = tuner.tried(candidates, served, data, clients.sizes[mine], clients.keys[mine])
         mean[places], spread[places], losses[places] = *found.savings[:2], found.loss
-    return Savings(mean, spread, clients.sizes[who]), losses
+    return CandidateSavings(mean, spread, clients.sizes[who]), losses
 
 
 def _chunks(fitted: Fitted, who: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Params, Data]]:
