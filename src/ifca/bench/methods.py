@@ -18,13 +18,13 @@ from pathlib import Path
 from ifca.bench.regimes import regime_of, regimes
 from ifca.bench.rivals import RIVALS, run
 from ifca.bench.standings import write_standings
-from ifca.core.errors import IFCAError, InvalidInput
+from ifca.core.errors import InvalidInput
 from ifca.data.public.places import VARIABLE
 from ifca.data.public.public_sets import not_here, source_of
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import OnLine, execute
 from ifca.runs.units.lines import key, read_lines
-from ifca.runs.units.time_left import Estimate
+from ifca.runs.units.time_left import Estimate, main_of_units
 from ifca.runs.units.unit import Line, Unit
 
 NAME = "methods"
@@ -99,17 +99,11 @@ def main() -> None:
         sys.stdout.write(f"{estimate.describe(line, done, of)}\n")
         sys.stdout.flush()
 
-    try:
+    with main_of_units():
         names, seeds = (chosen_names(given.regime), chosen_names(given.method)), chosen_seeds(given.seeds)
         choice = Choice(*names, seeds, given.device, given.processes, given.time_limit)
         for sentence in bench_methods(given.out, choice, say):
             sys.stderr.write(f"left out: {sentence}\n")
-    except (IFCAError, OSError) as reason:
-        sys.stderr.write(f"error: {reason}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted; the same command goes on after the last finished unit\n")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ifca.cli.options import DataDir, Device
-from ifca.core.errors import Interrupted
 
 if TYPE_CHECKING:
     from ifca.bench.speed import Elsewhere
@@ -80,19 +79,15 @@ def bench_methods_command(
     from ifca.report.methods_table import write_methods_table
     from ifca.report.terminal.unit_bar import watching_units
     from ifca.runs.units.choice import chosen_names, chosen_seeds
-    from ifca.runs.units.time_left import Estimate
+    from ifca.runs.units.time_left import Estimate, resumable
 
     if data_dir is not None:
         os.environ[VARIABLE] = str(data_dir)  # for other processes too
     names, left_out = (chosen_names(regime), chosen_names(method)), list[str]()
     choice = Choice(*names, chosen_seeds(seeds), device or "auto", processes, time_limit)
     if not no_run:
-        with watching_units(Console(), NAME, Estimate(processes)) as on_line:
-            try:
-                left_out = bench_methods(out, choice, on_line)
-            except KeyboardInterrupt:
-                again = "interrupted; the same command goes on after the last finished unit"
-                raise Interrupted(again) from None
+        with watching_units(Console(), NAME, Estimate(processes)) as on_line, resumable():
+            left_out = bench_methods(out, choice, on_line)
     folder = out / NAME
     summary = write_standings(folder)
     files = [folder / SUMMARY, write_methods_table(folder, summary), *write_methods_figure(folder, summary)]

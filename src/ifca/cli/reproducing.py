@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ifca.cli.options import DataDir
-from ifca.core.errors import Interrupted, InvalidInput
+from ifca.core.errors import InvalidInput
 from ifca.paper.experiments import MODULES, experiment
 
 if TYPE_CHECKING:
@@ -74,14 +74,11 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
     from ifca.paper.reproduce import folder_of, reproduce
     from ifca.paper.summary import SUMMARY, finished
     from ifca.report.terminal.unit_bar import watching_units
-    from ifca.runs.units.time_left import Estimate
+    from ifca.runs.units.time_left import Estimate, resumable
 
     found, folder = experiment(name), folder_of(out, name, choice.quick)
-    with watching_units(Console(), name, Estimate(choice.workers)) as on_line:
-        try:
-            summary, left_out = reproduce(name, out, choice, on_line)
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted; the same command goes on after the last finished unit") from None
+    with watching_units(Console(), name, Estimate(choice.workers)) as on_line, resumable():
+        summary, left_out = reproduce(name, out, choice, on_line)
     from ifca.report.paper.paper_figures import write_figure
     from ifca.report.paper.paper_tables import table_of, write_table
 

@@ -13,12 +13,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from ifca.core.errors import IFCAError
 from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.reproduce import folder_of
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import execute
-from ifca.runs.units.time_left import Estimate
+from ifca.runs.units.time_left import Estimate, main_of_units
 from ifca.runs.units.unit import Line
 
 
@@ -34,7 +33,7 @@ def main() -> None:
     parser.add_argument("--algorithms", default=None)
     parser.add_argument("--settings", default=None)
     given = parser.parse_args()
-    try:
+    with main_of_units():
         for name in MODULES if given.name == "all" else [given.name]:
             units = experiment(name).units(
                 quick=given.quick,
@@ -50,12 +49,6 @@ def main() -> None:
 
             folder = folder_of(given.out, name, given.quick)
             execute(units, folder, run_unit_of, device=given.device, workers=given.workers, on_line=say)
-    except (IFCAError, OSError) as reason:
-        sys.stderr.write(f"error: {reason}\n")
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted; the same command goes on after the last finished unit\n")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

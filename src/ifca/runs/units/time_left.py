@@ -1,9 +1,13 @@
-"""What is told while units run: a line for each, and when it will be over."""
+"""What is told while units run: a line for each, when it will be over, and a sentence where it was ended."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ifca.core.errors import IFCAError, Interrupted
 from ifca.runs.units.unit import Line
 
 SHOWN = (
@@ -39,3 +43,23 @@ class Estimate:
 def minutes(seconds: float) -> str:
     """In words."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Ctrl-C says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; the same command goes on after the last finished unit") from None
+
+
+@contextmanager
+def main_of_units() -> Iterator[None]:
+    """A main without the command line's: what goes wrong ends it with one sentence."""
+    try:
+        with resumable():
+            yield
+    except (IFCAError, OSError) as reason:
+        sys.stderr.write(f"error: {reason}\n")
+        sys.exit(reason.code if isinstance(reason, IFCAError) else IFCAError.code)
