@@ -23,7 +23,7 @@ from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.methods.founding import founded, group_means, is_trial, numbered, own_is_best
-from ifca.methods.ifca import FREE, HELD, memory_of
+from ifca.methods.groups import FREE, HELD, memory_of
 from ifca.methods.referee import (
     Sums,
     Verdict,
