@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from ifca.bench.table_regimes import interactions
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, rotated_digits
 from ifca.engines.base import Engine
@@ -162,6 +163,24 @@ def test_the_strategy_has_a_founding_and_a_referee() -> None:
     for key, value in fitted.state.theta.items():
         mine = compact(strategy.state).theta[key]
         torch.testing.assert_close(mine, value, rtol=1e-6, atol=1e-6)
+    assert torch.equal(compact(strategy.state).identity, fitted.state.identity)
+
+
+def test_groups_are_founded_again_as_in_the_loop() -> None:
+    """Two groups that a linear probe cannot see; updates are told apart after round 16."""
+    federation = interactions(0)
+    assert federation.test is not None
+    first = list(range(8))
+    some = Federation(federation.train.subset(first), federation.test.subset(first), 2)
+    recipe = Recipe(k=2, rounds=18, step_size=0.3)
+    job = Job(some, recipe, lambda: mlp(6, 2, (16,)), engine="loop")
+    remote, _, grid = in_process(job)
+    fitted, theirs = fit(job), fit(remote)
+    assert [e["event"] for r in fitted.history for e in r["events"]] == ["merged", "parted", "kept"]
+    assert_equal(theirs, fitted)
+    strategy = IFCAStrategy(grid, remote, start(remote), gather(grid))
+    strategy.start(grid, strategy.arrays, recipe.rounds)
+    assert [e["event"] for r in strategy.history for e in r["events"]] == ["merged", "parted", "kept"]
     assert torch.equal(compact(strategy.state).identity, fitted.state.identity)
 
 
