@@ -393,6 +393,16 @@ def test_few_clients(m: int, ways: int, samples: int) -> None:
     assert len(set(alike.labels.tolist())) == 1
 
 
+@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+def test_regression_with_clients_of_one_sample(engine: Any) -> None:
+    """They set nothing aside, so they compare nothing."""
+    rng = np.random.default_rng(0)
+    x = [rng.standard_normal((n, 3)) for n in (1, 30, 1, 30, 20, 1)]
+    y = [values @ [1.0, 2.0, 3.0] * (-1) ** (i % 2) for i, values in enumerate(x)]
+    job = Job(Federation.from_arrays(x, y), Recipe(k=4, rounds=5), lambda: linear(3), engine=engine)
+    assert torch.isfinite(torch.tensor(fit(job).train_loss))
+
+
 def test_more_clusters_asked_for_than_clients() -> None:
     whole = rotated_digits(samples=200, angles=(0, 180))
     fitted = fit(digits_job(Federation(whole.train.subset([0, 7]), None, 10), k=5))

@@ -68,5 +68,5 @@ def _features(x: Tensor) -> Tensor:
 def _answers(y: Tensor, classes: int | None) -> Tensor:
     """[n, c]: numbers as they are, classes as 0 and 1 less their mean."""
     if classes is None:
-        return y.double().reshape(len(y), -1)
+        return y.double().reshape(len(y), y.shape[1:].numel())  # of no samples, too
     return torch.nn.functional.one_hot(y.long(), classes).double() - 1 / classes
