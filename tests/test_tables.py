@@ -92,19 +92,7 @@ def test_what_a_column_is_taken_as() -> None:
         **{"age": "number", "sex": "category", "ward": "category", "smoker": "yes-no"},
         **dict.fromkeys(["date", "patient_id", "code", "country", "note", "empty"], "set aside"),
     }
-    assert made.features == (
-        "age",
-        "sex = male",
-        "ward = a",
-        "ward is missing",
-        "smoker",
-    ) or made.features == (
-        "age",
-        "sex = male",
-        "ward = b",
-        "ward is missing",
-        "smoker",
-    )
+    assert made.features == ("age", "sex = male", "ward = b", "ward is missing", "smoker")
     assert made.class_names == ("no", "yes")
     x = made.prepared(table)
     assert x[:3].tolist() == [[20, 1, 0, 0, 1], [21, 0, 1, 0, 0], [22, 1, 0, 1, 1]]
@@ -175,9 +163,7 @@ def test_many_whole_numbers_are_a_target_and_not_classes(tmp_path: Path) -> None
 
 def test_a_label_of_words_that_do_not_repeat_is_asked_about(tmp_path: Path) -> None:
     rows = "".join(f"{i},name {i}\n" for i in range(30))
-    with pytest.raises(
-        InvalidInput, match="column label has 30 different values in 30 rows; is it the label?"
-    ):
+    with pytest.raises(InvalidInput, match="column label has 30 different values in 30 rows; is it"):
         read_folder(write(tmp_path / "c", {"a.csv": f"u,label\n{rows}"}))
 
 
@@ -189,7 +175,6 @@ def test_which_column_is_the_label_is_asked_once(tmp_path: Path) -> None:
 
 
 def test_encodings_separators_and_packed_files_give_the_same(tmp_path: Path) -> None:
-    text = "alter;straße;y\n1,5;für\n2,5;und\n"
     text = "alter;straße;y\n" + "".join(f"{i},5;{'für' if i % 2 else 'und'};{i % 2}\n" for i in range(12))
     plain = write(tmp_path / "utf8", {"a.csv": text})
     expected = read_folder(plain)
@@ -239,7 +224,7 @@ def test_a_line_of_config_overrides_a_column(tmp_path: Path) -> None:
         InvalidInput, match=r"columns\.town: .* has no such column \(found: zip, age, code, y\)"
     ):
         parse_config({"data": {**content, "columns": {"town": "number"}}}, "x").data.federation(0)  # type: ignore[call-arg,arg-type]
-    with pytest.raises(InvalidInput, match="data.columns.zip"):
+    with pytest.raises(InvalidInput, match=r"data\.columns\.zip"):
         parse_config({"data": {**content, "columns": {"zip": "date"}}}, "x")
 
 
