@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import runpy
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,12 +18,13 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Option, Recipe
 from ifca.data import mnist_writers, rotated_digits
 from ifca.models import mlp
+from ifca.runs.clients_table import read_clients
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.training import Job, fit
 from ifca.use.assign import assign_clients
 from ifca.use.personal import Tuning
-from ifca.use.predict import predict
+from ifca.use.predict import predict, predict_clients
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -76,6 +79,39 @@ def test_sensors_are_sorted_by_their_drift(tmp_path: Path, monkeypatch: pytest.M
     tuning = Tuning(steps=300, step_size=0.002)
     tuned = predict(tmp_path / "run", tmp_path / "new" / "n-broken.csv", None, tuning)
     assert tuned.report["after"]["loss"] < 0.05 * tuned.report["before"]["loss"]
+
+
+def test_hospitals_are_used_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From tables with words and holes to predictions in words; as good as on tables cleaned by hand."""
+    folder = EXAMPLES / "hospitals"
+    runpy.run_path(str(folder / "make_hospitals.py"))["main"](tmp_path)
+    monkeypatch.chdir(tmp_path)
+    config = read_config(folder / "config.toml", ["rounds=15", "baselines=['global']"])
+    summary = run(config, tmp_path / "run")
+    assert summary["cluster_sizes"] == [12, 12]
+    assert summary["class_names"] == ("came back", "stayed well")
+    assert summary["test_accuracy"] > 0.83
+    assert summary["baselines"]["global"]["test_accuracy"] < 0.65
+    wards = ("emergency", "medicine", "surgery")
+    (tmp_path / "clean").mkdir()
+    for file in sorted((tmp_path / "hospitals").glob("*.csv")):
+        rows = list(csv.DictReader(file.read_text("utf-8").splitlines()))
+        scaled = [[(float(r["age"]) - 55) / 22, (float(r["blood_pressure"] or 130) - 130) / 18] for r in rows]
+        said = [[r["sex"] == "male", r["smoker"] == "yes", *(r["ward"] == w for w in wards)] for r in rows]
+        x = np.concatenate([np.array(scaled), np.array(said, float)], 1)
+        y = [row["outcome"] == "stayed well" for row in rows]
+        np.savez(tmp_path / "clean" / f"{file.stem}.npz", x=x, y=np.array(y, int))
+    data = f"data={{name='folder', path='{tmp_path / 'clean'}', test_share=0.2}}"
+    clean = run(
+        read_config(None, [data, "rounds=15", "baselines=[]", "k='auto'", "model.hidden=[200]"]),
+        tmp_path / "by-hand",
+    )
+    assert summary["test_accuracy"] == pytest.approx(clean["test_accuracy"], abs=0.03)
+    known, stranger = predict_clients(tmp_path / "run", tmp_path / "new")
+    clusters = {row["id"]: int(row["cluster"]) for row in read_clients(tmp_path / "run")}
+    assert (known.client, known.cluster, known.labels) == ("h00", clusters["h00"], None)
+    assert set(known.labels_or_values().tolist()) == {"came back", "stayed well"}
+    assert stranger.report["accuracy"] > 0.75
 
 
 def test_rotated_digits_finds_four_and_sees_the_mirrored_one(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_whole_numbers_in_one_file_do_not_make_a_regression_a_classification(tmp
     write_csv(tmp_path / "b.csv", [["u", "target"], [1, 20.5], [2, 21]])
     assert read_folder(tmp_path).classes is None
     write_csv(tmp_path / "b.csv", [["u", "target"], [1, 20], [2, 21]])
-    assert read_folder(tmp_path).classes == 22
+    assert read_folder(tmp_path).class_names == ("20", "21")
     assert read_folder(tmp_path, columns=Columns(kind="regression")).classes is None
 
 
@@ -147,7 +147,8 @@ def test_standardised_features_have_mean_0_and_variance_1_over_all_training_samp
 BROKEN = [
     ([["u", "v", "kind"], [1, "x", 0]], "a.csv, line 2: column v holds 'x', which is not a number"),
     ([["u", "v", "kind"], [1, 2, 0], [1, "", 0]], "a.csv, line 3: column v is empty"),
-    ([["u", "v", "kind"], [1, "nan", 0]], "a.csv, line 2: column v holds a NaN or infinite value"),
+    ([["u", "v", "kind"], [1, "nan", 0]], "a.csv, line 2: column v is empty"),
+    ([["u", "v", "kind"], [1, "inf", 0]], "a.csv, line 2: column v holds 'inf', which is not a number"),
     ([["u", "v", "kind"], [1, 2]], "a.csv, line 2: has 2 cells, but the header has 3"),
     ([["u", "kind"], [1, 0]], "a.csv: has no column v, which b.csv has"),
     ([["u", "v", "kind", "w"], [1, 2, 0, 3]], "a.csv: has a column w, which b.csv has not"),
@@ -166,31 +167,43 @@ def test_training_and_inspection_complain_in_the_same_sentence(
     for name in ("c", "d"):  # so that most files are right
         (folder / f"{name}.csv").write_text((folder / "b.csv").read_text())
     write_csv(folder / "a.csv", rows)
-    options = {"label": ["kind"], "task": "classification", "classes": 3}
+    options = {"label": ["kind"], "task": "classification", "classes": 3, "missing": "refuse"}
     report = inspect_path(folder, options)
     assert not report["trainable"]
     assert any(complaint in sentence for sentence in report["problems"]), report["problems"]
     assert report["clients"] >= 3  # what is right is described all the same
     with pytest.raises(InvalidInput) as refused:
-        read_folder(folder, 3, Columns(label=("kind",), kind="classification"))
+        read_folder(folder, 3, Columns(label=("kind",), kind="classification", missing="refuse"))
     assert str(refused.value) in report["problems"]
 
 
+def test_a_column_with_bad_cells_is_one_problem_however_many_they_are(folder: Path) -> None:
+    rows = [[f"x{i}" if i < 3 else 1.5, "", i % 3] for i in range(30)]
+    write_csv(folder / "a.csv", [["u", "v", "kind"], *rows])
+    report = inspect_path(folder, {"label": ["kind"], "missing": "refuse"})
+    assert report["problems"] == [
+        f"{folder}/a.csv, line 2: column u holds 'x0', which is not a number (and 2 more cells of this "
+        'column); columns.u = "number" takes such cells as missing',
+        f"{folder}/a.csv, line 2: column v is empty (and 29 more cells of this column); "
+        'missing = "fill" fills such cells',
+    ]
+
+
 def test_all_problems_are_counted_and_some_are_listed(folder: Path) -> None:
-    write_csv(folder / "a.csv", [["u", "v", "kind"], *[["?" if i else "1", "", i] for i in range(30)]])
-    report = inspect_path(folder, {"label": ["kind"]}, most=10)
-    assert (report["problem_count"], len(report["problems"])) == (59, 10)
+    names = [f"f{i}" for i in range(12)]
+    write_csv(folder / "a.csv", [[*names, "kind"], *[["x"] + [1] * 11 + [0]] * 2])
+    write_csv(folder / "b.csv", [[*names, "kind"], *[[2.5] * 12 + [1]] * 40])
+    write_csv(folder / "c.csv", [[*names[:-1], "kind"], [1] * 11 + [0]])
+    report = inspect_path(folder, {"label": ["kind"]}, most=1)
+    assert (report["problem_count"], len(report["problems"])) == (2, 1)
 
 
-def test_a_column_of_text_and_a_name_in_capitals_are_one_problem_each(folder: Path) -> None:
+def test_a_name_in_capitals_is_a_problem(folder: Path) -> None:
     write_csv(folder / "a.csv", [["u", "v", "kind"], *[[0.5, 1.5, word] for word in ("cat", "dog", "cat")]])
     (folder / "b.csv").rename(folder / "B.CSV")
     report = inspect_path(folder, {"label": ["kind"]})
-    assert report["problems"] == [
-        f"{folder}/B.CSV: its name must end in .csv, in small letters",
-        f"{folder}/a.csv, line 2: column kind holds text ('cat'), not numbers; name the features without it, "
-        "or number its classes from 0",
-    ]
+    assert report["problems"] == [f"{folder}/B.CSV: its name must end in .csv, in small letters"]
+    assert report["class_names"] == ["cat", "dog"]
 
 
 def test_the_task_can_be_said_of_npz_files(tmp_path: Path) -> None:

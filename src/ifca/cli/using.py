@@ -44,11 +44,16 @@ def assign_command(
 def predict_command(
     directory: RunFolder,
     client: Annotated[
-        Path, typer.Argument(help="A client's file: .npz with x, .csv or .parquet; labels optional.")
+        Path,
+        typer.Argument(
+            help="A client's file (.npz with x, .csv or .parquet), a folder of them, or a table of several "
+            "clients; labels optional."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Write a row per sample here (CSV).")] = None,
     cluster: Annotated[
-        int | None, typer.Option(help="The model; without it: the best by the labels.")
+        int | None,
+        typer.Option(help="The model; without it: the best by the labels, or that of the run's client."),
     ] = None,
     personalise: Annotated[
         bool,
@@ -64,28 +69,31 @@ def predict_command(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Predict a client's samples with the model of its cluster, or with one of its own (--personalise)."""
+    """Predict clients' samples with the model of their cluster, or with one of their own (--personalise)."""
     from ifca.data.files import write_atomically
-    from ifca.report.terminal.use_words import first_rows, quality_lines
+    from ifca.report.terminal.use_words import first_rows, prediction_lines
     from ifca.use.personal import Tuning
-    from ifca.use.predict import predict
+    from ifca.use.predict import predict_clients, table_of
 
     tuning = Tuning(steps, step_size, seed) if personalise else None
-    made = predict(directory, client, cluster, tuning, trust)
+    found = predict_clients(directory, client, cluster, tuning, trust)
     if out is not None:
-        write_atomically(out, made.table().encode())
+        write_atomically(out, table_of(found).encode())
+    told = [
+        {"client": one.client, "cluster": one.cluster, "samples": len(one.outputs), **one.report}
+        | {"warnings": one.warnings, "out": None if out is None else str(out)}
+        for one in found
+    ]
     if as_json:
-        content = {"cluster": made.cluster, "samples": len(made.outputs), **made.report}
-        content["warnings"] = made.warnings
-        typer.echo(json.dumps(content | {"out": None if out is None else str(out)}))
+        typer.echo(json.dumps(told if len(told) > 1 else told[0]))
         return
-    for warning in made.warnings:
-        typer.echo(f"warning: {client.stem}: {warning}", err=True)
-    typer.echo(f"{client.stem}: {len(made.outputs)} samples, model of cluster {made.cluster}")
-    for line in quality_lines(made.report):
+    for one in found:
+        for warning in one.warnings:
+            typer.echo(f"warning: {one.client}: {warning}", err=True)
+    for line in prediction_lines(told):
         typer.echo(line)
     if out is None:
-        typer.echo("\n".join(first_rows(made.table())))
+        typer.echo("\n".join(first_rows(table_of(found))))
     else:
         typer.echo(f"predictions: {out}")
 

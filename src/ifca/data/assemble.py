@@ -56,6 +56,9 @@ def put_together(
             complain("a federation needs at least one client")
         return None  # what was wrong with each has been said
     parts = [part for c in checked for part in (c.train, c.test) if part is not None]
+    known = clients[0].preparation
+    if classes is None and known is not None and known.class_names is not None:
+        classes = len(known.class_names)
     classes = _classes(parts, classes, complain)
     true = None if checked[0].cluster is None else np.array([c.cluster for c in checked], np.int64)
     together = _concatenate([c.train for c in checked], [c.id for c in checked], true)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ifca.core.random import key_of
 from ifca.core.sampling import set_aside
 from ifca.core.types import Data
+from ifca.data.preparation import Preparation
 from ifca.data.problems import Source
 
 
@@ -31,6 +32,7 @@ class Client:
     source: Source | None = None  # where the data come from, for complaints; None: the client is named
     test_source: Source | None = None
     features: tuple[str, ...] | None = None  # names of the features, where they have any
+    preparation: Preparation | None = None  # how the columns of a table became these features
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data.assemble import put_together
 from ifca.data.clients import Client, Clients
+from ifca.data.preparation import Preparation
 from ifca.data.scaling import Scaling
 
 
@@ -30,6 +31,7 @@ class Federation:
     classes: int | None = None  # None: regression
     scaling: Scaling | None = None  # what was done to the features, where they were standardised
     features: tuple[str, ...] | None = None  # their names, where they have any
+    preparation: Preparation | None = None  # how the columns of tables became features
 
     def __repr__(self) -> str:
         """In a line."""
@@ -43,6 +45,11 @@ class Federation:
         """For each test client its place among the training clients, -1: never seen in training."""
         place = {name: i for i, name in enumerate(self.train.ids)}
         return np.array([place.get(name, -1) for name in self.test.ids] if self.test else [], np.int64)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called; None: a regression, or classes that are numbers from 0."""
+        return None if self.preparation is None else self.preparation.class_names
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -92,7 +99,7 @@ class Federation:
         given = list(clients)
         together = put_together(given, classes)
         assert together is not None
-        return cls(*together, features=given[0].features)
+        return cls(*together, features=given[0].features, preparation=given[0].preparation)
 
     @classmethod
     def from_arrays(

@@ -5,15 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation
+from ifca.data.files import write_atomically
 from ifca.data.problems import Findings
+from ifca.data.sources.column_report import column_report
+from ifca.data.sources.columns import Rows
 from ifca.data.sources.data_report import inspect_clients
+from ifca.data.sources.folder import has_tables
 from ifca.data.sources.leaf import leaf_files
+from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of
 from ifca.runs.config import Config, parse_config, read_config
 from ifca.runs.make import make_federation
-from ifca.runs.own_data_config import OwnFiles
+from ifca.runs.own_data_config import FolderData, OwnFiles
 from ifca.runs.run_code import code_of, kept_code
 from ifca.runs.run_folder import is_run_folder
 
@@ -27,9 +35,12 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
     kept = path.suffix == ".toml" and is_run_folder(path.parent)
     code = kept_code(path.parent, config, trust, ("data.load",)) if kept else code_of(config)
     problems, data = Findings(most), config.data
-    clients: list[Client] = []
+    clients, rows = list[Client](), list[Rows]()
     try:
-        if isinstance(data, OwnFiles):
+        if isinstance(data, FolderData) and has_tables(Path(data.path)):
+            rows = data.rows(config.seed, problems)
+            clients = clients_of(rows, data.reading(config.seed), problems)
+        elif isinstance(data, OwnFiles):
             clients = data.clients(config.seed, problems)
         else:
             clients = _clients(make_federation(config, code))
@@ -38,19 +49,41 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
     classes, standardise = getattr(data, "classes", None), getattr(data, "standardise", False)
     report = inspect_clients(clients, classes, problems, standardise=standardise)
     features = clients[0].features if clients else None
+    known = clients[0].preparation if clients else None
+    tables = {} if known is None else column_report(rows, known)
     return {
         "path": str(path),
         "kind": data.name,
         "features": None if features is None else list(features),
         **report,
+        **tables,
     }
+
+
+def write_starter_config(path: Path, options: dict[str, Any], file: Path) -> None:
+    """A config that trains on data which can be trained on; options: as of inspect_path."""
+    if path.suffix == ".toml" or file.exists():
+        what = "is a config already" if path.suffix == ".toml" else "exists; choose another name"
+        raise InvalidInput(f"{path if path.suffix == '.toml' else file}: {what}")
+    data = _data(path, options)
+    if len(data.get("label", [])) == 1:
+        data["label"] = data["label"][0]
+    if "test" not in data:
+        data["test_share"] = 0.2
+    content = tomli_w.dumps({"baselines": ["global", "local"], "data": data})
+    write_atomically(file, content.encode())
 
 
 def _config(path: Path, options: dict[str, Any]) -> Config:
     """The config that a user would write for this path."""
+    return parse_config({"data": _data(path, options)}, f"{path}")
+
+
+def _data(path: Path, options: dict[str, Any]) -> dict[str, Any]:
+    """Its part on data."""
     given = {name: value for name, value in options.items() if value is not None}
-    if path.suffix in TABLES:
-        kind, known = "table", {"label", "features", "test", "cluster", "client"}
+    if kind_of(path) in TABLES:
+        kind, known = "table", {"label", "features", "test", "cluster", "client", "missing"}
     elif any(leaf_files(path).values()):
         kind, known = "leaf", set()
     elif (path / "dataset_info.json").is_file() or (path / "dataset_dict.json").is_file():
@@ -59,12 +92,13 @@ def _config(path: Path, options: dict[str, Any]) -> Config:
     elif path.exists() and not path.is_dir():
         raise InvalidInput(f"{path}: a folder, a .csv or .parquet table, or a .toml config is needed")
     else:
-        kind, known = "folder", {"label", "features", "test", "cluster"}
+        kind, known = "folder", {"label", "features", "test", "cluster", "missing"}
     for name in given:
         if name not in known | {"task", "classes"}:
             raise InvalidInput(f"--{name}: means nothing for {path}, which was understood as {kind}")
-    data = {"name": kind, "path": str(path), **{k: v for k, v in given.items() if v is not None}}
-    return parse_config({"data": data}, f"{path}")
+    usual = {"task": "auto", "label": []}
+    said = {k: v for k, v in given.items() if v is not None and v != usual.get(k)}
+    return {"name": kind, "path": str(path), **said}
 
 
 def _clients(federation: Federation) -> list[Client]:

@@ -11,9 +11,17 @@ from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation
+from ifca.data.fit_preparation import Override
 from ifca.data.problems import Complain, refuse
-from ifca.data.sources.columns import Columns
-from ifca.data.sources.folder import folder_clients, table_clients
+from ifca.data.sources.columns import Columns, Rows
+from ifca.data.sources.folder import (
+    Standardise,
+    federation_of,
+    folder_clients,
+    folder_rows,
+    table_clients,
+    table_rows,
+)
 from ifca.data.sources.huggingface import dataset_clients, read_hugging_face
 from ifca.data.sources.leaf import leaf_clients
 from ifca.runs.own_code import Code
@@ -32,17 +40,18 @@ class OwnFiles:
     path: str
     """Where it is, seen from where the command is given or else from the config's folder."""
     task: Literal["auto", "classification", "regression"] = "auto"
-    """auto: whole numbers as labels make it a classification, others a regression."""
+    """auto: words or whole numbers as labels make it a classification, other numbers a regression."""
     classes: Positive | None = None
-    """Number of classes; none: the largest label and one."""
+    """Number of classes, whose labels are numbers from 0; none: what the labels say."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of each client's samples kept to test on, where the data have no test part of their own."""
-    standardise: bool = False
-    """Every feature to mean 0 and variance 1 over the training samples of all clients."""
+    standardise: Standardise = "auto"
+    """Every feature to mean 0 and variance 1 over the training samples of all clients; auto: in tables that
+    have more than columns of numbers."""
     seed: int | None = None
     """Seed of the choice of test samples; none: the run's seed."""
 
-    def columns(self, seed: int) -> Columns:
+    def reading(self, seed: int) -> Columns:
         """How to read, in the words of the readers."""
         label = getattr(self, "label", None)
         return Columns(
@@ -52,6 +61,9 @@ class OwnFiles:
             test=getattr(self, "test", None),
             cluster=getattr(self, "cluster", None),
             kind=self.task,
+            classes=self.classes,
+            taken_as=getattr(self, "columns", {}),
+            missing=getattr(self, "missing", "fill"),
             test_share=self.test_share,
             seed=seed if self.seed is None else self.seed,
         )
@@ -62,8 +74,7 @@ class OwnFiles:
 
     def federation(self, seed: int) -> Federation:
         """Read and put together."""
-        federation = Federation.from_clients(self.clients(seed), self.classes)
-        return federation.standardised() if self.standardise else federation
+        return federation_of(self.clients(seed), self.classes, self.standardise)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -72,17 +83,26 @@ class FolderData(OwnFiles):
 
     name: Literal["folder"]
     label: str | tuple[str, ...] | None = None
-    """The column of the label (.csv, .parquet); several: so many targets; none: y, label or target."""
+    """The column of the label (.csv, .parquet); several: so many targets; none: one that is called
+    y, label, target, outcome, class or diagnosis."""
     features: tuple[str, ...] = ()
     """Columns of the features; empty: all that are nothing else."""
     test: str | None = None
     """A column that marks the rows to test on (1, true or test)."""
     cluster: str | None = None
     """A column with the true cluster, where it is known; reported against, never trained on."""
+    columns: dict[str, Override] = Field(default_factory=dict)
+    """What a column is taken as, where its values do not say it well: number, category, yes-no, leave out."""
+    missing: Literal["fill", "refuse"] = "fill"
+    """Missing cells: filled with the median or the most frequent value, and marked; or refused."""
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per file."""
-        return folder_clients(Path(self.path), self.columns(seed), complain)
+        return folder_clients(Path(self.path), self.reading(seed), complain)
+
+    def rows(self, seed: int, complain: Complain = refuse) -> list[Rows]:
+        """The rows of tables, before they are numbers; none where the files hold arrays."""
+        return folder_rows(Path(self.path), self.reading(seed), complain)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -95,7 +115,11 @@ class TableData(FolderData):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per value of the client column."""
-        return table_clients(Path(self.path), self.columns(seed), complain)
+        return table_clients(Path(self.path), self.reading(seed), complain)
+
+    def rows(self, seed: int, complain: Complain = refuse) -> list[Rows]:
+        """The rows of the table, client by client."""
+        return table_rows(Path(self.path), self.reading(seed), complain)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -106,7 +130,7 @@ class LeafData(OwnFiles):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per user."""
-        return leaf_clients(Path(self.path), self.columns(seed), complain)
+        return leaf_clients(Path(self.path), self.reading(seed), complain)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -123,7 +147,7 @@ class HuggingFaceData(OwnFiles):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per value of the client column."""
-        return dataset_clients(read_hugging_face(self.path), self.columns(seed), complain)
+        return dataset_clients(read_hugging_face(self.path), self.reading(seed), complain)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

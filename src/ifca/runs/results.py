@@ -68,6 +68,7 @@ def models_header(fitted: Fitted) -> dict[str, Any]:
         "features": federation.features,
         "pixels": federation.train.x.dtype == torch.uint8,
         "scaling": None if federation.scaling is None else federation.scaling.to_json(),
+        "preparation": None if federation.preparation is None else federation.preparation.to_json(),
     }
 
 
@@ -103,6 +104,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "places": fitted.places,
         "rounds": state.round,
         "clients": len(job.federation.train),
+        "class_names": job.federation.class_names,
         "test_clients": None if job.federation.test is None else len(job.federation.test),
         "test_accuracy": None if test is None else test.accuracy(test.paper_rule),
         "test_accuracy_train_rule": None if test is None else test.accuracy(test.train_rule),

@@ -53,7 +53,7 @@ class Personal:
         return bool(self.report["after"]["loss"] < self.report["before"]["loss"])
 
     def predict(self, x: ArrayLike) -> NDArray[Any]:
-        """Class numbers, or values in regression."""
+        """Classes (words where labels were), or values in regression."""
         return self._said(x).labels_or_values()
 
     def predict_proba(self, x: ArrayLike) -> NDArray[Any]:
@@ -63,4 +63,5 @@ class Personal:
     def _said(self, x: ArrayLike) -> Predictions:
         assert self._made.personal is not None
         outputs = flat(self._made.personal.outputs(self._data(x).x))
-        return Predictions(self.cluster, outputs, self._trained.classes, None)
+        names = self._trained.class_names
+        return Predictions(self.cluster, outputs, self._trained.classes, None, class_names=names)

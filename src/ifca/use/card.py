@@ -11,9 +11,11 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.preparation import Preparation
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, write_config
 from ifca.runs.results import SUMMARY
+from ifca.use.export import columns_file
 from ifca.use.trained import Trained, open_trained
 
 MOST_NAMES = 30
@@ -133,7 +135,24 @@ def _interface(trained: Trained, model: Path) -> str:
     else:
         both = "; second output: the probabilities" if inside else "; softmax gives probabilities"
         lines.append(f"- Output: `[n, {trained.classes}]`, a score per class{both}.")
-    return "\n".join(lines)
+    if trained.class_names is not None:
+        lines.append("- Classes, in this order: " + ", ".join(f"`{n}`" for n in trained.class_names) + ".")
+    known = trained.preparation
+    return "\n".join(lines) + ("" if known is None or known.plain else "\n\n" + _columns(known, model))
+
+
+def _columns(preparation: Preparation, model: Path) -> str:
+    """How the columns of a table become the features."""
+    rows = []
+    for column in preparation.columns:
+        features = ", ".join(f"`{name}`" for name in column.features)
+        rows.append(f"| `{column.name}` | {column.kind} | {column.done()} | {features} |")
+    head = "| column of the table | taken as | what is done | features |\n|---|---|---|---|\n"
+    told = (
+        f"Columns become features as follows (for programs: `{columns_file(model).name}`); `ifca predict` "
+        "does it by itself. Missing cells are empty, or say NA, N/A, NaN, null, None, - or ?.\n\n"
+    )
+    return told + head + "\n".join(rows)
 
 
 def _loading(trained: Trained, model: Path) -> str:

@@ -78,13 +78,22 @@ def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
     if not error <= CLOSE:
         to.unlink()
         raise IFCAError(f"{to}: read back by {reader}, its outputs are {error:.2g} off; it was deleted")
+    if trained.preparation is not None and not (trained.preparation.plain and trained.class_names is None):
+        content = json.dumps(trained.preparation.to_json(), indent=1, ensure_ascii=False)
+        write_atomically(columns_file(to), content.encode())
     return {"file": str(to), "reader": reader, "samples": len(x), "error": error}
+
+
+def columns_file(model: Path) -> Path:
+    """Beside a model that was trained on tables: how their columns become its features."""
+    return model.with_name(f"{model.name}.columns.json")
 
 
 def facts(trained: Trained) -> dict[str, Any]:
     """What a program must know to use the tensors."""
     known = {name: trained.header.get(name) for name in ("input_shape", "outputs", "classes", "features")}
-    return {"format": FORMAT, **known, "pixels": bool(trained.header.get("pixels"))}
+    names = None if trained.class_names is None else list(trained.class_names)
+    return {"format": FORMAT, **known, "class_names": names, "pixels": bool(trained.header.get("pixels"))}
 
 
 def _examples(trained: Trained) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from ifca.core.random import key_of
 from ifca.core.types import Data, Params
 from ifca.use.assign import assignment
 from ifca.use.personal import PersonalModel, Tuning, personal_model
-from ifca.use.trained import Trained, open_trained
+from ifca.use.samples import Samples, samples_of
+from ifca.use.trained import Trained, are_numbers, open_trained
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Predictions:
     report: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # of the choice of the cluster
     personal: PersonalModel | None = None  # where it said it
+    class_names: tuple[str, ...] | None = None  # what the classes are called
+    client: str = ""
+    rows: NDArray[Any] | None = None  # [n] places of the samples in their file; None: 0, 1, ...
+    labelled: NDArray[np.bool_] | None = None  # [n] which samples have a label; None: all
 
     @property
     def probabilities(self) -> NDArray[Any]:
@@ -40,32 +46,62 @@ class Predictions:
         return torch.from_numpy(self.outputs).double().softmax(1).numpy()
 
     def labels_or_values(self) -> NDArray[Any]:
-        """Class numbers [n]; in regression values, [n] or [n, targets]."""
+        """Classes [n] as labels were given, words or numbers; in regression values, [n] or [n, targets]."""
         if self.classes is not None:
-            return np.asarray(self.outputs.argmax(1))
+            return as_labels(self.outputs.argmax(1), self.class_names)
         return self.outputs[:, 0] if self.outputs.shape[1] == 1 else self.outputs
 
     def table(self) -> str:
         """A row per sample, as CSV."""
-        names = ["row", *(["label"] if self.labels is not None else [])]
-        width = self.outputs.shape[1]
+        return table_of([self])
+
+    def lines(self) -> Iterator[list[Any]]:
+        """The cells of each sample: its row, its label where there are labels, what is predicted."""
+        said = self.labels_or_values()
         if self.classes is None:
-            names += ["prediction"] if width == 1 else [f"prediction_{c}" for c in range(width)]
             values = self.outputs.tolist()
         else:
-            names += ["prediction", *[f"probability_{c}" for c in range(width)]]
             shares = self.probabilities
-            values = [[int(row.argmax()), *[f"{p:.6g}" for p in row]] for row in shares]
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(names)
-        for i, row in enumerate(values):
-            start: list[Any] = [i]
-            if self.labels is not None:
-                label = self.labels[i].tolist()
+            values = [[c, *[f"{p:.6g}" for p in row]] for c, row in zip(said.tolist(), shares, strict=True)]
+        rows = range(len(values)) if self.rows is None else self.rows.tolist()
+        labels = None if self.labels is None else self.labels
+        if labels is not None and self.classes is not None:
+            labels = as_labels(labels, self.class_names)
+        for i, (row, value) in enumerate(zip(rows, values, strict=True)):
+            start: list[Any] = [row]
+            if labels is not None:
+                label = labels[i].tolist() if self.labelled is None or self.labelled[i] else ""
                 start.append(" ".join(map(str, label)) if isinstance(label, list) else label)
-            writer.writerow([*start, *row])
-        return out.getvalue()
+            yield [*start, *value]
+
+
+def table_of(clients: Sequence[Predictions]) -> str:
+    """A row per sample of each client, as CSV; which client it is stands first where there are several."""
+    first, several = clients[0], len(clients) > 1
+    labelled = any(one.labels is not None for one in clients)
+    width = first.outputs.shape[1]
+    names = [*(["client"] if several else []), "row", *(["label"] if labelled else [])]
+    if first.classes is None:
+        names += ["prediction"] if width == 1 else [f"prediction_{c}" for c in range(width)]
+    else:
+        names += ["prediction", *[f"probability_{c}" for c in first.class_names or range(width)]]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for one in clients:
+        for row, *cells in one.lines():
+            blank = [""] if labelled and one.labels is None else []
+            writer.writerow([*([one.client] if several else []), row, *blank, *cells])
+    return out.getvalue()
+
+
+def as_labels(numbers: NDArray[Any], names: tuple[str, ...] | None) -> NDArray[Any]:
+    """Class numbers as the labels that they stand for: words, or other numbers."""
+    if names is None:
+        return np.asarray(numbers)
+    known: NDArray[Any] = np.array([int(n) for n in names] if are_numbers(names) else names)
+    labels: NDArray[Any] = known[numbers]
+    return labels
 
 
 def predict(
@@ -75,13 +111,52 @@ def predict(
     tuning: Tuning | None = None,
     trust: bool = False,
 ) -> Predictions:
-    """Choose the client's model by its labels (or take the given cluster), and let it predict.
+    """Predictions for the one client of a file; as of predict_clients."""
+    found = predict_clients(directory, path, cluster, tuning, trust)
+    if len(found) != 1:
+        raise InvalidInput(f"{path}: holds rows of {len(found)} clients; predict_clients takes several")
+    return found[0]
 
-    trust: as of open_trained.
+
+def predict_clients(
+    directory: Path,
+    path: Path,
+    cluster: int | None = None,
+    tuning: Tuning | None = None,
+    trust: bool = False,
+) -> list[Predictions]:
+    """Choose each client's model (or take the given cluster), and let it predict.
+
+    A client with labels is served by the model that fits them best, one without by the model that the run
+    gave to the client of this name. trust: as of open_trained.
     """
     trained = open_trained(directory, trust)
-    x, y = trained.samples(path)
-    return predicted(trained, x, y, str(path), cluster, tuning, key_of(path.stem))
+    clients = samples_of(trained, path)
+    strangers = [one for one in clients if one.y is None and cluster is None and one.id not in trained.known]
+    if strangers:
+        what = "no labels to find its cluster by; give --cluster"
+        more = f" (nor are {len(strangers) - 1} more)" if len(strangers) > 1 else ""
+        one = strangers[0]
+        raise InvalidInput(f"{one.where}: {one.id} is no client of this run{more}, and has {what}")
+    return [_of_client(trained, one, cluster, tuning) for one in clients]
+
+
+def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuning | None) -> Predictions:
+    if one.y is None and cluster is None:
+        cluster = trained.known[one.id]
+    if one.y is None or one.labelled.all():
+        made = predicted(trained, one.x, one.y, one.where, cluster, tuning, key_of(one.id))
+    else:  # the labelled rows choose, all are predicted
+        some = one.labelled
+        made = predicted(trained, one.x[some], one.y[some], one.where, cluster, tuning, key_of(one.id))
+        data = as_data(trained, one.x, None)
+        outputs = (
+            flat(made.personal.outputs(data.x))
+            if made.personal is not None
+            else outputs_of(trained, trained.model(made.cluster), data)
+        )
+        made = replace(made, outputs=outputs, labels=one.y, labelled=some)
+    return replace(made, client=one.id, rows=one.rows, warnings=(*one.warnings, *made.warnings))
 
 
 def predicted(
@@ -102,13 +177,15 @@ def predicted(
     if cluster is None:
         found = assignment(trained, data, where)
         cluster, warnings = found["cluster"], tuple(found["warnings"])
-    model = trained.model(cluster)
+    model, personal = trained.model(cluster), None
     if tuning is not None:
         personal = personal_model(trained, model, data, where, tuning, key)
-        table = flat(personal.outputs(data.x))
-        return Predictions(cluster, table, trained.classes, y, personal.report, warnings, personal)
-    report = {} if y is None else _quality(trained, model, data)
-    return Predictions(cluster, outputs_of(trained, model, data), trained.classes, y, report, warnings)
+        outputs, report = flat(personal.outputs(data.x)), personal.report
+    else:
+        outputs = outputs_of(trained, model, data)
+        report = {} if y is None else _quality(trained, model, data)
+    names = trained.class_names
+    return Predictions(cluster, outputs, trained.classes, y, report, warnings, personal, names)
 
 
 def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:

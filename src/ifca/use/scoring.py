@@ -42,6 +42,11 @@ def score_federation(trained: Trained, federation: Federation) -> float:
 def _as_trained(trained: Trained, federation: Federation) -> Federation:
     """Features scaled as in training, where they are not yet."""
     given, known, test = federation.scaling, trained.scaling, federation.test
+    if federation.preparation is not None and federation.preparation != trained.preparation:
+        raise InvalidInput(
+            "score: the federation's tables were prepared in another way than in training; read them with "
+            "Columns(preparation=...) of the federation that was trained on"
+        )
     if given is not None and (known is None or given.to_json() != known.to_json()):
         raise InvalidInput("score: the federation is standardised by other numbers than in training")
     if known is None or given is not None:

@@ -7,25 +7,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task, select
 from ifca.data import Client, Federation, read_client
-from ifca.data.assemble import as_array
+from ifca.data.cells import text_of
 from ifca.data.clients import features
+from ifca.data.preparation import Preparation, class_name
 from ifca.data.problems import refuse
 from ifca.data.scaling import Scaling
-from ifca.data.sources.columns import LABELS, Columns, Kind, features_of
-from ifca.data.sources.folder import folder_clients, load_npz, table_clients
+from ifca.data.sources.columns import Columns, Kind
+from ifca.data.sources.folder import folder_clients, table_clients
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import read_table
+from ifca.data.sources.table_files import kind_of, read_table
 from ifca.methods import facts_of
 from ifca.models import make_task
 from ifca.models.task import Factory, Loss, made
+from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config
 from ifca.runs.make import make_loss, make_model
 from ifca.runs.own_code import Code
@@ -121,45 +123,62 @@ class Trained:
         scaled = x if self.scaling is None else self.scaling.apply(x)
         return features(scaled, next(iter(self.theta.values())).dtype)
 
+    @cached_property
+    def preparation(self) -> Preparation | None:
+        """How the columns of tables became features; None: it was trained on arrays."""
+        kept, names = self.header.get("preparation"), self.header.get("features")
+        if kept is None and names:  # an older run, whose tables had columns of numbers only
+            return Preparation.of_numbers(names, self._reading.label, self.classes is None)
+        return Preparation.from_json(kept)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What the classes are called; None: a regression, or classes that are numbers from 0."""
+        return None if self.preparation is None else self.preparation.class_names
+
+    @cached_property
+    def known(self) -> dict[str, int]:
+        """The clusters of the run's own clients, by their names."""
+        rows = [] if self.directory is None else read_clients(self.directory)
+        clusters = {row["id"]: int(row["cluster"]) for row in rows if row["train_samples"] != "0"}
+        return {name: j for name, j in clusters.items() if j in self.live}
+
+    def class_numbers(self, where: str, y: Any) -> Any:
+        """Labels as they are given, words or other numbers than 0, 1, ... -> class numbers."""
+        names, given = self.class_names, np.asarray(y)
+        if names is None or given.ndim != 1 or (given.dtype.kind in "iub" and not are_numbers(names)):
+            return y
+        number = {name: i for i, name in enumerate(names)}
+        said = [class_name(text_of(value)) for value in given.tolist()]
+        if unknown := [name for name in said if name not in number]:
+            raise InvalidInput(f"{where}: y has the label {unknown[0]}; training had {', '.join(names)}")
+        return np.array([number[name] for name in said], np.int64)
+
+    @property
+    def _reading(self) -> Columns:
+        """How the run's config reads tables."""
+        data = self.config.data
+        return data.reading(self.config.seed) if isinstance(data, OwnFiles) else Columns()
+
     def columns(self) -> Columns:
         """How the run's tables were read; test rows and true clusters are of no interest now."""
         kind: Kind = "regression" if self.classes is None else "classification"
-        data = self.config.data
-        given = data.columns(self.config.seed) if isinstance(data, OwnFiles) else Columns()
-        known = tuple(self.header.get("features") or ())
-        return replace(given, kind=kind, features=known, test=None, cluster=None, test_share=None)
+        known = self.preparation
+        names = () if known is None else tuple(column.name for column in known.used)
+        given = self._reading if known is None else replace(self._reading, label=known.label)
+        given = replace(given, kind=kind, classes=self.classes, features=names, preparation=known)
+        return replace(given, test=None, cluster=None, test_share=None)
 
     def clients(self, path: Path) -> list[Client]:
         """The labelled clients of a file, of a folder of files, or of a table with a client column."""
         columns = self.columns()
         if path.is_dir():
             return folder_clients(path, columns)
-        if path.suffix in TABLES and columns.client is not None:
+        if kind_of(path) in TABLES and columns.client is not None:
             table = read_table(path, refuse)
             if table is not None and columns.client in table.columns:
                 return table_clients(path, columns)
         return [read_client(path, columns)]
-
-    def samples(self, path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """The features of one client as they are given, and its labels where the file has them."""
-        columns = self.columns()
-        if path.suffix in TABLES:
-            table = read_table(path, refuse)
-            assert table is not None
-            if columns.client in table.columns and len(whose := set(table.text(str(columns.client)))) > 1:
-                raise InvalidInput(f"{path}: holds rows of {len(whose)} clients; predict for one at a time")
-            if not set(columns.label or LABELS) & table.columns.keys():
-                return self._fitting(path, features_of(table, columns.features)), None
-        else:
-            content = load_npz(path)
-            if "y" not in content and "x" in content:
-                return self._fitting(path, as_array("x", str(path), content["x"])), None
-        return self.federation([read_client(path, columns)], str(path), scaled=False).train.arrays(0)
-
-    def _fitting(self, path: Path, x: NDArray[Any]) -> NDArray[Any]:
-        if x.shape[1:] != self.input_shape or not len(x):
-            raise InvalidInput(f"{path}: samples have shape {x.shape[1:]}, training had {self.input_shape}")
-        return x
 
     def federation(self, clients: list[Client], where: str, *, scaled: bool = True) -> Federation:
         """Clients that the models can judge, features as in training; where: what to name."""
@@ -169,6 +188,11 @@ class Trained:
             return federation
         train = replace(federation.train, x=self.scaling.apply(federation.train.x))
         return replace(federation, train=train, test=None, scaling=self.scaling)
+
+
+def are_numbers(names: tuple[str, ...]) -> bool:
+    """Whether all classes are called by whole numbers."""
+    return all(name.lstrip("-").isdigit() for name in names)
 
 
 def open_trained(

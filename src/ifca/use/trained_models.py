@@ -44,7 +44,7 @@ class TrainedModels:
         return Assignment.of(assignment(self._trained("assign"), data, "this client"))
 
     def predict(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
-        """Predictions of one cluster's model: class numbers, or values in regression."""
+        """Predictions of one cluster's model: classes (words where labels were), or values in regression."""
         return self._said("predict", x, cluster).labels_or_values()
 
     def predict_proba(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
@@ -86,7 +86,8 @@ class TrainedModels:
         if not isinstance(cluster, (int, np.integer)):
             raise InvalidInput(f"{verb}: cluster must be a whole number, got {cluster!r}")
         model = trained.model(int(cluster))
-        return Predictions(int(cluster), outputs_of(trained, model, data), trained.classes, None)
+        outputs = outputs_of(trained, model, data)
+        return Predictions(int(cluster), outputs, trained.classes, None, class_names=trained.class_names)
 
     def _data(self, verb: str, x: ArrayLike, y: ArrayLike | None) -> Data:
         """A client's samples as the models saw them in training."""
@@ -99,7 +100,8 @@ class TrainedModels:
             raise InvalidInput(f"x: samples have shape {shape}, training had {trained.input_shape}")
         if y is None:
             return as_data(trained, given, None)
-        client = Federation.from_clients([Client(given, y)], trained.classes)
+        labels = trained.class_numbers(verb, y)
+        client = Federation.from_clients([Client(given, labels)], trained.classes)
         client.check_fits("new client", trained.input_shape, trained.classes, trained.header["outputs"])
         return as_data(trained, *client.train.arrays(0))
 

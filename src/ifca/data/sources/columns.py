@@ -1,21 +1,25 @@
-"""From the rows of tables to clients: which column is what, what is kept to test on."""
+"""From tables to the rows of each client: which column is what, which rows count, which are to test on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ifca.core.random import key_of, shuffled
+from ifca.data.cells import Cells
 from ifca.data.clients import Client
+from ifca.data.fit_preparation import Override
+from ifca.data.preparation import Preparation
 from ifca.data.problems import Complain, Source, refuse
-from ifca.data.sources.table_files import Table
+from ifca.data.sources.table_files import Table, name_of
 
 Kind = Literal["auto", "classification", "regression"]
-LABELS = ("y", "label", "target")  # what the column may be called when nobody says
+LABELS = ("y", "label", "target", "outcome", "class", "diagnosis")  # the column's name when nobody says
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,8 @@ class Columns:
     """Which columns of a table are what, and how a test part is made."""
 
     label: tuple[str, ...] = ()
-    """The label or target; several: a regression with as many targets. Empty: y, label or target."""
+    """The label or target; several: a regression with as many targets. Empty: y, label, target, outcome,
+    class or diagnosis."""
     features: tuple[str, ...] = ()
     """Empty: every column that is nothing else."""
     client: str | None = None
@@ -33,87 +38,78 @@ class Columns:
     cluster: str | None = None
     """The true cluster of the client, where it is known."""
     kind: Kind = "auto"
-    """auto: whole numbers as labels make it a classification, others a regression."""
+    """auto: words or whole numbers as labels make it a classification, other numbers a regression."""
+    classes: int | None = None
+    """Number of classes, where labels are class numbers from 0; None: what the labels say."""
     test_share: float | None = None
     """Share of each client's samples kept to test on, where the data name none."""
     seed: int = 0
     """Of that choice."""
+    taken_as: Mapping[str, Override] = field(default_factory=dict)
+    """What a column is, where that is not left to its values."""
+    missing: Literal["fill", "refuse"] = "fill"
+    """What is done about missing cells."""
+    preparation: Preparation | None = None
+    """How columns become features, where that is known; None: it is fitted to the clients."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The samples of one client, before it is known whether all clients' labels are whole numbers."""
+    """The rows of one client, as they stand in its table."""
 
     id: str
+    file: Path
     source: Source
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    whole: bool
-    test: NDArray[np.bool_] | None
+    cells: dict[str, Cells]
+    """The columns of features and label."""
+    test: NDArray[np.bool_]
+    """[n] which rows are to test on."""
     cluster: int | None
-    features: tuple[str, ...]
+    label: tuple[str, ...]
+    """Empty: the table has none."""
+    places: NDArray[np.int64]
+    """[n] where in the table they are, from 0."""
+    unlabelled: int
+    """Rows that were left out because their label is missing."""
 
 
-def rows_of(table: Table, columns: Columns, name: str | None, complain: Complain = refuse) -> list[Rows]:
-    """The clients of a table: one with the given name, or those that the client column names."""
+def rows_of(
+    table: Table, columns: Columns, name: str | None, complain: Complain = refuse, *, unlabelled: bool = False
+) -> list[Rows]:
+    """The clients of a table: one with the given name, or those that the client column names.
+
+    unlabelled: keep the rows without a label, and tables without such a column, too.
+    """
     if name is not None and columns.client not in table.columns:
         columns = replace(columns, client=None)  # the file is the client
-    chosen = _chosen(table, columns, complain)
+    chosen = _chosen(table, columns, complain, unlabelled)
     if chosen is None:
         return []
     if not len(table.rows):
         complain(f"{table.file}: the client is empty (the table has a header and no rows)")
         return []
     label, features = chosen
-    x, y = ([table.numbers(column, complain) for column in group] for group in (features, label))
+    cells = {column: table.cells(column) for column in (*features, *label)}
     test = table.marks(columns.test, complain) if columns.test else None
     clusters = table.numbers(columns.cluster, complain) if columns.cluster else None
-    if any(c is None for c in (*x, *y)) or (columns.test and test is None):
+    if (columns.test and test is None) or (columns.cluster and clusters is None):
         return []
-    if columns.cluster and clusters is None:
-        return []
-    together = np.stack([c for c in x if c is not None], 1)
-    targets = np.stack([c for c in y if c is not None], 1)
-    targets = targets[:, 0] if len(label) == 1 else targets
-    whole = len(label) == 1 and table.whole(label[0])
+    counts = np.ones(len(table.rows), bool)
+    if not unlabelled:
+        counts = ~np.any([cells[column].missing for column in label], axis=0)
     found = []
     for who, mine in _members(table, columns, name, complain):
         where = f"{table.file}" if name is not None else f"{table.file}, client {who}"
-        source = Source(where, table.rows[mine], table.unit)
-        cluster = None if clusters is None else _one(source, clusters[mine], complain)
-        marks = None if test is None else test[mine]
-        found.append(Rows(who, source, together[mine], targets[mine], whole, marks, cluster, tuple(features)))
-    return found
-
-
-def features_of(table: Table, features: Sequence[str]) -> NDArray[np.float64]:
-    """The features of a table without labels; empty: all columns."""
-    missing = [name for name in features if name not in table.columns]
-    if missing:
-        refuse(f"{table.file}: has no column {missing[0]} (found: {table.names()})")
-    columns = [table.numbers(name, refuse) for name in features or table.columns]
-    return np.stack([column for column in columns if column is not None], 1)
-
-
-def clients_of(rows: Iterable[Rows], columns: Columns, complain: Complain = refuse) -> list[Client]:
-    """Clients, their labels as class numbers or as targets, their test parts apart."""
-    rows = list(rows)
-    whole = all(one.whole for one in rows)
-    if columns.kind == "auto":
-        columns = replace(columns, kind="classification" if whole else "regression")
-    clients = []
-    for one in rows:
-        y = of_kind(one.y, columns, one.source, complain)
-        if y is None:
+        kept = mine[counts[mine]]
+        if not len(kept):
+            complain(f"{where}: no row has a label (column {', '.join(label)})")
             continue
-        client = Client(one.x, y, id=one.id, cluster=one.cluster, source=one.source, features=one.features)
-        if one.test is None:
-            clients.append(with_test_part(client, columns))
-        elif one.test.all():
-            complain(f"{one.source.name}: all rows are to test on, none is left to train on")
-        else:
-            clients.append(_split(client, one.test))
-    return clients
+        source = Source(where, table.rows[kept], table.unit)
+        cluster = None if clusters is None else _one(source, clusters[kept], complain)
+        marks = _share(who, len(kept), columns) if test is None else test[kept]
+        own = {column: one.take(kept) for column, one in cells.items()}
+        found.append(Rows(who, table.file, source, own, marks, cluster, label, kept, len(mine) - len(kept)))
+    return found
 
 
 def of_kind(
@@ -133,31 +129,46 @@ def of_kind(
 
 def with_test_part(client: Client, columns: Columns) -> Client:
     """The client with a random share of its samples to test on, where that is asked for and it has none."""
-    n = len(np.asarray(client.x))
-    if columns.test_share is None or client.x_test is not None or n < 2:
+    if client.x_test is not None:
         return client
-    key = np.array([key_of(str(client.id))], np.uint64)
-    order = shuffled(columns.seed, "test-split", np.array([n]), key)[0]
+    return split(client, _share(str(client.id), len(np.asarray(client.x)), columns))
+
+
+def _share(name: str, n: int, columns: Columns) -> NDArray[np.bool_]:
+    """Which of a client's n samples are to test on, by its name and the seed."""
     test = np.zeros(n, bool)
-    test[order[: min(n - 1, max(1, round(columns.test_share * n)))]] = True
-    return _split(client, test)
+    if columns.test_share is not None and n >= 2:
+        key = np.array([key_of(name)], np.uint64)
+        order = shuffled(columns.seed, "test-split", np.array([n]), key)[0]
+        test[order[: min(n - 1, max(1, round(columns.test_share * n)))]] = True
+    return test
 
 
-def _split(client: Client, test: NDArray[np.bool_]) -> Client:
+def split(client: Client, test: NDArray[np.bool_]) -> Client:
+    """The client with some of its samples to test on."""
     if not test.any():
         return client
     x, y, source = np.asarray(client.x), np.asarray(client.y), client.source or Source(f"client {client.id}")
     rows = np.arange(len(x)) if source.rows is None else source.rows
     own, held_out = (Source(source.name, rows[part], source.unit) for part in (~test, test))
-    parts = (x[~test], y[~test], x[test], y[test])
-    return Client(*parts, client.id, client.cluster, own, held_out, client.features)
+    x, y, x_test, y_test = x[~test], y[~test], x[test], y[test]
+    return replace(client, x=x, y=y, x_test=x_test, y_test=y_test, source=own, test_source=held_out)
 
 
-def _chosen(table: Table, columns: Columns, complain: Complain) -> tuple[Sequence[str], Sequence[str]] | None:
+def label_in(table: Table, columns: Columns) -> tuple[str, ...]:
+    """The label's columns: those that were named, or one that is called like a label; may be none."""
+    lower = {name.casefold(): name for name in reversed(table.columns)}
+    return columns.label or tuple(lower[name] for name in LABELS if name in lower)[:1]
+
+
+def _chosen(
+    table: Table, columns: Columns, complain: Complain, unlabelled: bool
+) -> tuple[tuple[str, ...], Sequence[str]] | None:
     """The label's and the features' columns; None: one is missing."""
-    guess = tuple(name for name in LABELS if name in table.columns)[:1]
-    label = columns.label or guess
-    if not label:
+    label = label_in(table, columns)
+    if unlabelled and not set(label) <= table.columns.keys():
+        label = ()
+    if not label and not unlabelled:
         complain(f"{table.file}: which column is the label? Give label (columns: {table.names()})")
         return None
     others = [name for name in (columns.client, columns.test, columns.cluster) if name is not None]
@@ -175,7 +186,7 @@ def _members(
 ) -> list[tuple[str, NDArray[np.int64]]]:
     """Clients and their rows, in order of their names."""
     if name is not None or columns.client is None:
-        return [(name or table.file.stem, np.arange(len(table.rows)))]
+        return [(name or name_of(table.file), np.arange(len(table.rows)))]
     names = table.text(columns.client)
     for i, who in enumerate(names):
         if not who:

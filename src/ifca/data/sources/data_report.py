@@ -11,13 +11,14 @@ from ifca.data.assemble import put_together
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
 from ifca.data.problems import Findings, Source
+from ifca.data.sources.folder import Standardise
 
 HUGE = 1e6  # features beyond this make most trainings diverge
 UNEVEN = 100.0  # the largest scale of a feature over the smallest
 
 
 def inspect_clients(
-    clients: list[Client], classes: int | None, problems: Findings, *, standardise: bool = False
+    clients: list[Client], classes: int | None, problems: Findings, *, standardise: Standardise = False
 ) -> dict[str, Any]:
     """A report as plain JSON values; problems: what was found while reading, and takes what is found here."""
     together = put_together(clients, classes, problems) if clients or not problems.count else None
@@ -28,7 +29,10 @@ def inspect_clients(
     if together is not None:
         federation = Federation(*together)
         report |= _understood(federation)
-        _remark(federation, remarks, standardise)
+        known = clients[0].preparation
+        scaled = standardise is True or (standardise == "auto" and known is not None and not known.plain)
+        report["standardised"] = scaled
+        _remark(federation, remarks, scaled)
     return report | {
         "problems": problems.kept,
         "problem_count": problems.count,

@@ -6,7 +6,7 @@ import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,25 +15,47 @@ from ifca.data.assemble import arrays
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
 from ifca.data.problems import Complain, Source, refuse
-from ifca.data.sources.columns import Columns, clients_of, of_kind, rows_of, with_test_part
+from ifca.data.sources.columns import LABELS, Columns, Rows, label_in, of_kind, rows_of, with_test_part
+from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import Table, read_table
+from ifca.data.sources.table_files import Table, kind_of, name_of, read_table
 
 KINDS = (".npz", *TABLES)
+Standardise = bool | Literal["auto"]
 AS_THEY_ARE = Columns()
 
 
-def read_folder(folder: Path, classes: int | None = None, columns: Columns = AS_THEY_ARE) -> Federation:
+def read_folder(
+    folder: Path | str,
+    classes: int | None = None,
+    columns: Columns = AS_THEY_ARE,
+    *,
+    standardise: Standardise = "auto",
+) -> Federation:
     """All client files of a folder, in order of their names; a file's name is its client's id.
 
-    columns: which columns of .csv and .parquet files are what.
+    columns: which columns of .csv and .parquet files are what. standardise: every feature to mean 0 and
+    variance 1; auto: where a table has more than columns of numbers.
     """
-    return Federation.from_clients(folder_clients(folder, columns), classes)
+    columns = replace(columns, classes=classes)
+    return federation_of(folder_clients(Path(folder), columns), classes, standardise)
 
 
-def read_clients_table(file: Path, columns: Columns, classes: int | None = None) -> Federation:
+def read_clients_table(
+    file: Path | str, columns: Columns, classes: int | None = None, *, standardise: Standardise = "auto"
+) -> Federation:
     """One .csv or .parquet file with the rows of all clients; columns.client says whose a row is."""
-    return Federation.from_clients(table_clients(file, columns), classes)
+    columns = replace(columns, classes=classes)
+    return federation_of(table_clients(Path(file), columns), classes, standardise)
+
+
+def federation_of(clients: list[Client], classes: int | None, standardise: Standardise) -> Federation:
+    """The clients together; auto: standardised where a table has words, or missing cells."""
+    federation = Federation.from_clients(clients, classes)
+    auto = federation.preparation is not None and not federation.preparation.plain
+    return (
+        federation.standardised() if standardise is True or (standardise == "auto" and auto) else federation
+    )
 
 
 def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:
@@ -42,11 +64,26 @@ def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) 
     if not files or files[0].suffix == ".npz":
         clients = [client for file in files if (client := _read_arrays(file, columns, complain)) is not None]
         return [with_test_part(client, columns) for client in clients]
+    return clients_of(folder_rows(folder, columns, complain), columns, complain)
+
+
+def folder_rows(folder: Path, columns: Columns, complain: Complain = refuse) -> list[Rows]:
+    """The rows of a folder's tables, a table per client; none where it holds arrays."""
+    files = [file for file in client_files(folder, complain) if file.suffix != ".npz"]
     tables = [table for file in files if (table := read_table(file, complain)) is not None]
     if not columns.features:
         tables = _same_columns(tables, complain)
-    rows = [one for table in tables for one in rows_of(table, columns, table.file.stem, complain)]
-    return clients_of(rows, columns, complain)
+    if tables and not label_in(tables[0], columns):
+        complain(_which_label(folder, tables[0]))
+        return []
+    return [one for table in tables for one in rows_of(table, columns, name_of(table.file), complain)]
+
+
+def _which_label(where: Path, table: Table) -> str:
+    names = f"{', '.join(LABELS[:-1])} or {LABELS[-1]}"
+    return (
+        f"{where}: which column is the label? Give label (columns: {table.names()}); none is called {names}"
+    )
 
 
 def _same_columns(tables: list[Table], complain: Complain) -> list[Table]:
@@ -69,15 +106,26 @@ def _same_columns(tables: list[Table], complain: Complain) -> list[Table]:
 
 def table_clients(file: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:
     """The clients of one table."""
-    if file.suffix not in TABLES:
-        complain(f"{file}: a table is a .csv or a .parquet file")
+    return clients_of(table_rows(file, columns, complain), columns, complain)
+
+
+def table_rows(file: Path, columns: Columns, complain: Complain = refuse) -> list[Rows]:
+    """The rows of one table, client by client."""
+    if kind_of(file) not in TABLES:
+        complain(f"{file}: a table is a .csv (.csv.gz) or a .parquet file")
         return []
     table = read_table(file, complain)
     if table is not None and columns.client is None:
         complain(f"{file}: which column says whose a row is? Give client (columns: {table.names()})")
     if table is None or columns.client is None:
         return []
-    return clients_of(rows_of(table, columns, None, complain), columns, complain)
+    return rows_of(table, columns, None, complain)
+
+
+def has_tables(path: Path) -> bool:
+    """Whether a path is a table, or a folder of them."""
+    files = client_files(path, lambda _sentence: None) if path.is_dir() else [path]
+    return bool(files) and kind_of(files[0]) in TABLES
 
 
 def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
@@ -86,31 +134,31 @@ def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
         complain(f"{folder}: no such folder of client files")
         return []
     found = sorted(file for file in folder.iterdir() if file.name[0] != ".")
-    files = [file for file in found if file.suffix in KINDS]
+    files = [file for file in found if kind_of(file) in KINDS]
     for file in found:
-        if file.suffix not in KINDS and file.suffix.lower() in KINDS:
-            complain(f"{file}: its name must end in {file.suffix.lower()}, in small letters")
+        if kind_of(file) not in KINDS and kind_of(file).lower() in KINDS:
+            complain(f"{file}: its name must end in {kind_of(file).lower()}, in small letters")
     if not files:
         complain(f"{folder}: the folder has no .npz, .csv or .parquet file (one per client is expected)")
         return []
-    kinds = Counter(file.suffix for file in files).most_common()
+    kinds = Counter(map(kind_of, files)).most_common()
     if len(kinds) > 1:
         named = " and ".join(
-            f"{kind} ({next(f.name for f in files if f.suffix == kind)})" for kind, _ in kinds
+            f"{kind} ({next(f.name for f in files if kind_of(f) == kind)})" for kind, _ in kinds
         )
         complain(f"{folder}: holds files of several kinds, {named}; all clients must be of one")
-    return [file for file in files if file.suffix == kinds[0][0]]
+    return [file for file in files if kind_of(file) == kinds[0][0]]
 
 
 def read_client(file: Path, columns: Columns = AS_THEY_ARE) -> Client:
     """One client's file; a file that is cut off, altered or of another kind is named in the complaint."""
-    if file.suffix not in TABLES:
+    if kind_of(file) not in TABLES:
         client = _read_arrays(file, columns, refuse)
         assert client is not None
         return client
     table = read_table(file, refuse)
     assert table is not None
-    return clients_of(rows_of(table, columns, file.stem), columns)[0]
+    return clients_of(rows_of(table, columns, name_of(file)), columns)[0]
 
 
 def write_client(file: Path, client: Client) -> None:

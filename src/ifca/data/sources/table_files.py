@@ -1,9 +1,11 @@
-"""Tables as files: .csv and .parquet, their columns as numbers, every bad cell named by its line."""
+"""Tables as files: .csv (.csv.gz) and .parquet, in the encodings and with the separators that people use."""
 
 from __future__ import annotations
 
 import csv
-import re
+import gzip
+import io
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
+from ifca.data.cells import Cells, cells_of
 from ifca.data.problems import Complain
 
-KINDS = (".csv", ".parquet")
-_WHOLE = re.compile(r"[+-]?\d+")
+KINDS = (".csv", ".csv.gz", ".parquet")
+UNNAMED = "unnamed"  # what a column without a name is called; pandas writes its row numbers so
 _TRUE, _FALSE = ("1", "true", "yes", "test"), ("0", "false", "no", "train", "")
 
 
@@ -31,6 +34,8 @@ class Table:
     """The place of each row in the file."""
     unit: str
     """line: of a text file, whose header is line 1; row: from 0."""
+    decimal_comma: bool = False
+    """Whether a comma in a number is its decimal mark, as where semicolons separate the cells."""
 
     def place(self, i: int) -> str:
         """Row i, named."""
@@ -40,33 +45,19 @@ class Table:
         """The columns, to be listed."""
         return ", ".join(self.columns)
 
+    def cells(self, name: str) -> Cells:
+        """A column, cell by cell."""
+        return cells_of(self.columns[name], self.decimal_comma)
+
     def numbers(self, name: str, complain: Complain) -> NDArray[np.float64] | None:
         """A column as numbers; None: a cell is no finite number."""
-        column = self.columns[name]
-        try:
-            values = column.astype(np.float64)
-        except (ValueError, TypeError):
-            values = np.array([_number(cell) for cell in column.tolist()])
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad) == len(column) > 1 and all(_is_text(cell) for cell in column):
-            said = f"column {name} holds text ({column[0]!r}), not numbers"
-            complain(f"{self.place(0)}: {said}; name the features without it, or number its classes from 0")
-            return None
-        for i in bad.tolist():
-            cell = column[i]
-            if column.dtype.kind == "f" or (isinstance(cell, str) and _is_number(cell)):
-                what = "holds a NaN or infinite value"
-            else:
-                what = "is empty" if cell in ("", None) else f"holds {cell!r}, which is not a number"
-            complain(f"{self.place(i)}: column {name} {what}")
-        return None if len(bad) else values
-
-    def whole(self, name: str) -> bool:
-        """Whether a column holds whole numbers, written as such."""
-        column = self.columns[name]
-        if column.dtype.kind in "iub":
-            return True
-        return column.dtype.kind in "OU" and all(_WHOLE.fullmatch(str(cell).strip()) for cell in column)
+        cells = self.cells(name)
+        bad = np.flatnonzero(~np.isfinite(cells.numbers)).tolist()
+        if bad:
+            cell, more = cells.texts[bad[0]], f" (so are {len(bad) - 1} more cells)" if len(bad) > 1 else ""
+            what = f"holds {cell!r}, which is not a number" if cell else f"is empty{more}"
+            complain(f"{self.place(bad[0])}: column {name} {what}")
+        return None if bad else cells.numbers
 
     def text(self, name: str) -> list[str]:
         """A column as names."""
@@ -81,6 +72,16 @@ class Table:
         return None if odd else np.array([word in _TRUE for word in words])
 
 
+def kind_of(file: Path) -> str:
+    """How the name of a file ends, .gz with what is before it."""
+    return "".join(file.suffixes[-2:]) if file.suffix == ".gz" else file.suffix
+
+
+def name_of(file: Path) -> str:
+    """The name of a file without its kind: a client's id."""
+    return file.name.removesuffix(kind_of(file))
+
+
 def read_table(file: Path, complain: Complain) -> Table | None:
     """A .csv or .parquet file; None: not readable."""
     if not file.is_file():
@@ -91,31 +92,49 @@ def read_table(file: Path, complain: Complain) -> Table | None:
 
 def _read_csv(file: Path, complain: Complain) -> Table | None:
     try:
-        with file.open(newline="", encoding="utf-8-sig") as text:
-            first = text.readline()
-            separator = max(",;\t", key=first.count)
-            names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
-            lines = list(_rows(csv.reader(text, delimiter=separator), len(names), file, complain))
-    except (OSError, UnicodeDecodeError, csv.Error) as reason:
+        raw = file.read_bytes()
+        text = io.StringIO(_decoded(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw), newline="")
+        first = text.readline()
+        separator = max(",;\t", key=first.count)
+        names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
+        lines = list(_rows(csv.reader(text, delimiter=separator), len(names), file, complain))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as reason:
         complain(f"{file}: not a readable .csv file ({reason})")
         return None
+    if names.count("") == 1 and len(names) > 1:
+        names[names.index("")] = UNNAMED
     if not names or "" in names or len(set(names)) < len(names):
         what = "no header" if not names else "a column without a name" if "" in names else "a column twice"
         complain(f"{file}, line 1: the header has {what}" if names else f"{file}: is empty, it has no header")
         return None
     cells = np.array([row for _, row in lines], dtype=object).reshape(len(lines), len(names))
     rows = np.array([line for line, _ in lines], np.int64)
-    return Table(file, {name: cells[:, i] for i, name in enumerate(names)}, rows, "line")
+    columns = {name: cells[:, i] for i, name in enumerate(names)}
+    return Table(file, columns, rows, "line", decimal_comma=separator == ";")
+
+
+def _decoded(raw: bytes) -> str:
+    """Text in the encodings of today and of older spreadsheets."""
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return raw.decode("utf-16")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw.decode("cp1252", errors="replace")  # latin-1, with the euro sign of Windows
 
 
 def _rows(reader: Any, width: int, file: Path, complain: Complain) -> Iterator[tuple[int, list[str]]]:
     """Line numbers and cells of the rows that have all their cells."""
+    odd: list[tuple[int, int]] = []
     for row in reader:
         line = reader.line_num + 1  # the header was read before
         if len(row) == width:
             yield line, row
         elif row:
-            complain(f"{file}, line {line}: has {len(row)} cells, but the header has {width}")
+            odd.append((line, len(row)))
+    if odd:
+        more = f" (so it is in {len(odd) - 1} more lines)" if len(odd) > 1 else ""
+        complain(f"{file}, line {odd[0][0]}: has {odd[0][1]} cells, but the header has {width}{more}")
 
 
 def _read_parquet(file: Path, complain: Complain) -> Table | None:
@@ -142,22 +161,3 @@ def _read_parquet(file: Path, complain: Complain) -> Table | None:
 
 def _is_bool(pa: Any, column: Any) -> bool:
     return pa.types.is_boolean(column.type) and not column.null_count
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (ValueError, TypeError):
-        return float("nan")
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_text(cell: Any) -> bool:
-    return isinstance(cell, str) and bool(cell.strip()) and not _is_number(cell)

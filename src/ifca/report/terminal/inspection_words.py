@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-def inspection_lines(report: dict[str, Any]) -> Iterator[str]:
-    """Understood, problems, remarks, verdict."""
+MOST_COLUMNS = 40
+LONGEST = 22  # letters of the examples of a column
+
+
+def inspection_lines(report: dict[str, Any], width: int = 100) -> Iterator[str]:
+    """Understood, columns, problems, remarks, verdict."""
     yield f"{report['path']}: read as {report['kind']}"
     if report["clients"]:
         yield from _understood(report)
+    if report.get("columns"):
+        yield from _columns(report, width)
     for title, kept, count in (
         ("problems", report["problems"], report["problem_count"]),
         ("remarks", report["remarks"], report["remark_count"]),
@@ -20,7 +30,46 @@ def inspection_lines(report: dict[str, Any]) -> Iterator[str]:
             yield from (f"  {sentence}" for sentence in kept)
             if count > len(kept):
                 yield f"  ... and {count - len(kept)} more, {count} in all"
-    yield "this can be trained on" if report["trainable"] else "this cannot be trained on yet"
+    if not report["trainable"]:
+        yield "this cannot be trained on yet"
+    elif report["path"].endswith(".toml"):
+        yield f"this can be trained on: ifca run {report['path']}"
+    else:
+        yield "this can be trained on: --write job.toml writes a config, then: ifca run job.toml"
+
+
+def _columns(report: dict[str, Any], width: int) -> Iterator[str]:
+    """A line for each column: what it is, what will be done to it; then what is lost."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))
+    for head in ("column", "taken as", "what is done", "missing", "examples"):
+        table.add_column(head, justify="right" if head == "missing" else "left")
+    columns = report["columns"]
+    for one in columns[:MOST_COLUMNS]:
+        missing = str(one["missing"] or "")
+        table.add_row(one["name"], one["taken_as"], one["done"], missing, _shown(one["examples"]))
+    for one in report["label"]:
+        kind = "number" if report["task"] == "regression" else "classes"
+        table.add_row(one["name"], "the label", f"predicted: {kind}", "", _shown(one["examples"]))
+    out = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    out.print(table)
+    yield from (line.rstrip() for line in out.file.getvalue().rstrip().splitlines())  # type: ignore[attr-defined]
+    if len(columns) > MOST_COLUMNS:
+        yield f"... and {len(columns) - MOST_COLUMNS} more columns"
+    if report["unlabelled_rows"]:
+        yield f"  {report['unlabelled_rows']} rows have no label and are left out"
+    if report["set_aside"]:
+        named = ", ".join(report["set_aside"])
+        yield f'  not used: {named}; a line NAME = "category" under [data.columns] uses one all the same'
+    if report["standardised"]:
+        yield "  all features are then brought to mean 0 and variance 1 (standardise)"
+
+
+def _shown(examples: list[str]) -> str:
+    """As many examples as have room."""
+    text = examples[0] if examples else ""
+    for one in examples[1:]:
+        text += f", {one}" if len(text) + len(one) < LONGEST else ""
+    return text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
 
 
 def _understood(report: dict[str, Any]) -> Iterator[str]:
@@ -42,7 +91,8 @@ def _understood(report: dict[str, Any]) -> Iterator[str]:
         yield f"  classes   {report['classes']} (classification); samples and clients of each:"
         for c, (samples, clients) in list(enumerate(zip(counts, owners, strict=True)))[:20]:
             share = 100 * samples / max(1, sum(counts))
-            yield f"            {c}: {samples} samples ({share:.1f} %), {clients} clients"
+            name = report["class_names"][c] if report.get("class_names") else c
+            yield f"            {name}: {samples} samples ({share:.1f} %), {clients} clients"
         if len(counts) > 20:
             yield f"            ... and {len(counts) - 20} more classes"
     if report["true_clusters"] is not None:

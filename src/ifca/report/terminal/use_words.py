@@ -21,10 +21,27 @@ def assignment_lines(found: dict[str, Any]) -> Iterator[str]:
     yield f"{found['client']} belongs to cluster {found['cluster']}{ahead}"
 
 
+def prediction_lines(told: list[dict[str, Any]]) -> Iterator[str]:
+    """Which model served each client and how well; of many clients how many, by cluster."""
+    if len(told) == 1:
+        one = told[0]
+        yield f"{one['client']}: {one['samples']} samples, model of cluster {one['cluster']}"
+        yield from quality_lines(one)
+        return
+    for j in sorted({one["cluster"] for one in told}):
+        mine = [one for one in told if one["cluster"] == j]
+        samples = sum(one["samples"] for one in mine)
+        known = [one for one in mine if one.get("accuracy") is not None]
+        n = sum(one["samples"] for one in known)
+        right = sum(one["accuracy"] * one["samples"] for one in known)
+        score = f", accuracy {100 * right / n:.2f} % on their labels" if n else ""
+        yield f"model of cluster {j}: {len(mine)} clients, {samples} samples{score}"
+
+
 def quality_lines(report: dict[str, Any]) -> list[str]:
     """How good predictions are by the client's labels; where it was personalised: before and after."""
     if "before" not in report:
-        return [f"on these labels: {_told(report)}"] if report else []
+        return [f"on these labels: {_told(report)}"] if "loss" in report else []
     before = f"cluster's model, on held-out samples: {_told(report['before'])}"
     if report["chosen"] == "served":
         return [before, "nothing else was surely better, so it stays with this model"]
