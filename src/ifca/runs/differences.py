@@ -120,7 +120,11 @@ def _labels(fitted: Fitted, live: list[int]) -> list[dict[str, Any]]:
     federation = fitted.job.federation
     y = federation.train.y.cpu()
     if federation.classes is None:
-        values = y.double().reshape(len(y), -1).numpy()
+        flat = y.double().reshape(len(y), -1)
+        scaling = getattr(federation, "target_scaling", None)  # where targets were standardised
+        values = (
+            flat if scaling is None else flat * scaling.scale.flatten() + scaling.mean.flatten()
+        ).numpy()
         names = ["the target"] if values.shape[1] == 1 else [f"target {i}" for i in range(values.shape[1])]
     else:
         values = torch.nn.functional.one_hot(y.long().flatten(), federation.classes).double().numpy()

@@ -44,6 +44,9 @@ def model_uses(
     with torch.no_grad():
         leans = [_leans(fitted, j, *_data(fitted, some)) for j, some in zip(live, rows, strict=True)]
         pulls = _pulls(fitted, live, _data(fitted, np.concatenate(rows))[0], two)
+    scaling = getattr(fitted.job.federation, "target_scaling", None)  # where targets were standardised
+    unit_size = 1.0 if scaling is None else float(scaling.scale.flatten()[0])
+    pulls = None if pulls is None else unit_size * pulls
     leaning = np.array(leans)  # [clusters, d]
     if not np.isfinite(leaning).all() or (pulls is not None and not np.isfinite(pulls).all()):
         return None
@@ -52,7 +55,7 @@ def model_uses(
     unit = None if pulls is None else "target" if fitted.job.federation.classes is None else "class 1"
     return {
         "answer": unit,
-        "spread": _spread(fitted) if unit == "target" else 1.0,
+        "spread": unit_size * _spread(fitted) if unit == "target" else 1.0,
         "features": [
             {
                 "name": names[c],

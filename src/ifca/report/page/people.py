@@ -12,7 +12,7 @@ from ifca.report.badly_served import badly_served, worse_off
 from ifca.report.page.axes import Ticks, chosen, nice, picture
 from ifca.report.page.charts import bars
 from ifca.report.page.images import ROWS, shade_picture
-from ifca.report.page.parts import Section, figure, paragraph, table
+from ifca.report.page.parts import Section, figure, folded, paragraph, table
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, number, percent
 
@@ -92,8 +92,8 @@ def served(run: RunFolder) -> Section:
         names=names,
     )
     body = figure(chart, sentence, f"{found.name.capitalize()} of each client") + _against(run, found)
-    body += _badly(run)
-    return Section("served", "How well each client is served", body + _worst(found))
+    body += folded("Who is served worst, and who would be better off", _badly(run) + _worst(found))
+    return Section("served", "How well each client is served", body)
 
 
 def _spread(found: Scores) -> str:
@@ -172,7 +172,7 @@ def loss_matrix(run: RunFolder) -> Section | None:
     order = np.lexsort((best, label))
     rows = order[chosen(len(order), ROWS)]
     x: Ticks = [((c + 0.5) / len(live), str(j)) for c, j in enumerate(live)]
-    sentence = _matrix_sentence(losses, label, live, len(rows))
+    sentence = _matrix_sentence(losses, len(label), len(rows))
     image = picture(
         shade_picture(excess[rows] / scale),
         label=f"Picture of {len(rows)} clients by {len(live)} models. {sentence}",
@@ -181,7 +181,8 @@ def loss_matrix(run: RunFolder) -> Section | None:
         y_title="columns: models",
         height=min(360, max(120, 3 * len(rows))),
     )
-    return Section("losses", title, figure(image, sentence) + _means(losses, label, live))
+    told = _best_off(losses, label, live)
+    return Section("losses", title, figure(image, sentence) + _means(losses, label, live), told)
 
 
 def _groups(labels: NDArray[np.int64]) -> Ticks:
@@ -193,19 +194,20 @@ def _groups(labels: NDArray[np.int64]) -> Ticks:
     return found
 
 
-def _matrix_sentence(
-    losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int], drawn: int
-) -> str:
-    own = np.array([losses[i, live.index(j)] if j in live else np.nan for i, j in enumerate(label.tolist())])
-    right = int((own <= np.nanmin(losses, axis=1)).sum())
+def _matrix_sentence(losses: NDArray[np.float64], m: int, drawn: int) -> str:
     ranked = np.sort(losses, axis=1)
     ratio = float(np.nanmedian(ranked[:, 1] / np.maximum(ranked[:, 0], 1e-12)))
     text = "Rows are clients, columns are models: clear where a model is the client's best, "
     text += "the stronger the colour, the more it would lose with it."
-    if drawn < len(label):
-        text += f" Drawn are {drawn} of {len(label):,} clients."
-    text += f" {right:,} of {count(len(label), 'client')} are with the model of their lowest training loss; "
-    return text + f"for half of them the second best has at least {ratio:.1f} times that loss."
+    if drawn < m:
+        text += f" Drawn are {drawn} of {m:,} clients."
+    return f"{text} For half of the clients the second best has at least {ratio:.1f} times the best's loss."
+
+
+def _best_off(losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int]) -> str:
+    own = np.array([losses[i, live.index(j)] if j in live else np.nan for i, j in enumerate(label.tolist())])
+    right = int((own <= np.nanmin(losses, axis=1)).sum())
+    return f"{right:,} of {count(len(label), 'client')} are with the model of their lowest training loss."
 
 
 def _means(losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int]) -> Markup:
