@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import stats
 
+from ifca.data import Clients, Federation
 from ifca.data.clients import features
 from ifca.runs.mean_images import image_shape, mean_images
 from ifca.runs.model_uses import model_uses
@@ -37,7 +38,11 @@ def differences(fitted: Fitted) -> dict[str, Any] | None:
     live = sorted({j for j in fitted.labels.tolist() if j >= 0})
     if job.method.personal or not job.method.clustered or len(live) < 2 or not len(train.x):
         return None
-    found: dict[str, Any] = {"clusters": live, "label": _labels(fitted, live)}
+    found: dict[str, Any] = {
+        "clusters": live,
+        "label": _labels(fitted, live),
+        "target_variance": _target_variance(fitted, live),
+    }
     if (shape := image_shape(job.federation)) is not None:
         return found | {"images": mean_images(fitted, live, shape)}
     if len(job.federation.input_shape) != 1 or job.federation.input_shape[0] > WIDEST:
@@ -115,18 +120,41 @@ def _chance(groups: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     return p
 
 
+def _target_variance(fitted: Fitted, live: list[int]) -> list[float] | None:
+    """Of each cluster's test targets, which a squared error is measured against; None: it is none."""
+    job, federation = fitted.job, fitted.job.federation
+    if (
+        federation.classes is not None
+        or job.loss is not None
+        or fitted.test is None
+        or federation.test is None
+    ):
+        return None
+    y = _targets(federation, federation.test)
+    served = np.repeat(fitted.test.train_rule.numpy(), federation.test.sizes)
+    if y.shape[1] != 1 or not all((served == j).any() for j in live):
+        return None
+    return [float(y[served == j].var()) for j in live]
+
+
+def _targets(federation: Federation, clients: Clients) -> NDArray[np.float64]:
+    """In the units of the data: [rows, targets]."""
+    y = clients.y.cpu().double().reshape(len(clients.y), -1)
+    scaling = getattr(federation, "target_scaling", None)  # where targets were standardised
+    return (y if scaling is None else y * scaling.scale.flatten() + scaling.mean.flatten()).numpy()
+
+
 def _labels(fitted: Fitted, live: list[int]) -> list[dict[str, Any]]:
     """The shares of classes, or the targets, where clusters differ in them."""
     federation = fitted.job.federation
-    y = federation.train.y.cpu()
     if federation.classes is None:
-        flat = y.double().reshape(len(y), -1)
-        scaling = getattr(federation, "target_scaling", None)  # where targets were standardised
-        values = (
-            flat if scaling is None else flat * scaling.scale.flatten() + scaling.mean.flatten()
-        ).numpy()
+        values = _targets(federation, federation.train)
         names = ["the target"] if values.shape[1] == 1 else [f"target {i}" for i in range(values.shape[1])]
     else:
-        values = torch.nn.functional.one_hot(y.long().flatten(), federation.classes).double().numpy()
+        values = (
+            torch.nn.functional.one_hot(federation.train.y.cpu().long().flatten(), federation.classes)
+            .double()
+            .numpy()
+        )
         names = [f"class {c}" for c in range(federation.classes)]
     return compared(values, federation.train.offsets, fitted.labels.numpy(), live, names)

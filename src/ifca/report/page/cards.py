@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from markupsafe import Markup
 
 from ifca.report.intervals import WHICH
 from ifca.report.page.distinguish import thumbnails
 from ifca.report.page.metric import Metric, metric_of
 from ifca.report.page.parts import Section, folded, paragraph
-from ifca.report.page.traits import Differences, read_differences, traits
+from ifca.report.page.traits import Differences, plain, read_differences, traits
 from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count
+from ifca.report.words import count, signed
 
 NAMED = 12  # clients of a cluster that are named at once
 SHOWN = 12  # cards at once, the largest clusters first
@@ -52,7 +54,12 @@ def _card(
     samples = sum(int(row["train_samples"]) for row in rows)
     head = Markup('<h3><i class="key" style="--key:{}"></i>Cluster {}</h3>').format(colour(j), j)
     size = f"{count(len(rows), 'client')}, {samples:,} training samples"
-    body = head + Markup('<p class="size">{}</p>').format(size) + _score(run, metric, j, rows) + _names(rows)
+    body = (
+        head
+        + Markup('<p class="size">{}</p>').format(size)
+        + _score(run, metric, found, j, rows)
+        + _names(rows)
+    )
     if found is not None and j in found["clusters"]:
         body += thumbnails(run, found, j)
         if told := traits(run, found, j):
@@ -65,7 +72,9 @@ def _card(
     return Markup('<div class="card" style="--key:{}">{}</div>').format(colour(j), body)
 
 
-def _score(run: RunFolder, metric: Metric, j: int, rows: list[dict[str, str]]) -> Markup:
+def _score(
+    run: RunFolder, metric: Metric, differences: Differences | None, j: int, rows: list[dict[str, str]]
+) -> Markup:
     names = {row["id"] for row in rows}
     if "unseen" in metric.key:  # who is tested was never in training
         names = {row["id"] for row in run.clients if row.get("test_cluster_unseen") == str(j)}
@@ -76,6 +85,8 @@ def _score(run: RunFolder, metric: Metric, j: int, rows: list[dict[str, str]]) -
     told = metric.range(found)
     sure = f"{metric.name}, {told}" if told else metric.name
     text = Markup('<p class="score">{} <small>{}</small></p>').format(metric.show(found.value), sure)
+    if off := _typical(metric, found.value, differences, j):
+        text += Markup('<p class="size">{}</p>').format(off)
     gains = []
     for name, who in SIMPLE:
         if name in run.baselines and metric.key != "train_loss":
@@ -85,9 +96,19 @@ def _score(run: RunFolder, metric: Metric, j: int, rows: list[dict[str, str]]) -
     return text + (Markup('<ul class="gains">{}</ul>').format(Markup("").join(gains)) if gains else "")
 
 
+def _typical(metric: Metric, loss: float, found: Differences | None, j: int) -> str:
+    """A squared error in the unit of the target, and beside the target's variance."""
+    if found is None or not found.get("target_variance") or not metric.key.startswith("test_loss"):
+        return ""
+    variance = found["target_variance"][found["clusters"].index(j)]
+    told = f"typically off by {plain(math.sqrt(loss))} (root of the mean squared error)"
+    return f"{told}, R² {signed(f'{1 - loss / variance:.2f}')}" if variance > 0 else told
+
+
 def _names(rows: list[dict[str, str]]) -> Markup:
     names = [row["id"] for row in rows]
-    text = Markup('<p class="names">{}</p>').format(", ".join(names[:NAMED]))
+    spans = [Markup("<span>{}</span>").format(name) for name in names[:NAMED]]
+    text = Markup('<p class="names">{}</p>').format(Markup(", ").join(spans))
     if len(names) > NAMED:
         rest = Markup('<p class="names">{}</p>').format(", ".join(names[NAMED:]))
         text += folded(f"and {len(names) - NAMED:,} more", rest)

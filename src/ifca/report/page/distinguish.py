@@ -10,10 +10,10 @@ from markupsafe import Markup
 
 from ifca.report.page.images import photograph
 from ifca.report.page.parts import Section, figure, folded, paragraph, table
-from ifca.report.page.traits import Differences, label_of, name_of, plain, read_differences
+from ifca.report.page.traits import Differences, compared, label_of, name_of, plain, read_differences
 from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count, percent, signed
+from ifca.report.words import count, listed, percent, signed
 
 MOST = 12
 """Clusters side by side."""
@@ -39,8 +39,10 @@ def thumbnails(run: RunFolder, found: Differences, j: int, most: int = 4) -> Mar
         return Markup("")
     kinds = _order(images)[:most]
     pictures = _pictures(images)[found["clusters"].index(j)]
-    return Markup('<p class="thumbs">{}</p>').format(
-        Markup("").join(_image(run, j, images["kinds"][i], pictures[i]) for i in kinds)
+    names = [name_of(run, kind) for kind in (images["kinds"][i] for i in kinds) if kind.startswith("class ")]
+    what = f"Mean images of {listed(names)}" if len(names) == len(kinds) else "Mean images"
+    return Markup('<p class="about">{}</p><p class="thumbs">{}</p>').format(
+        what, Markup("").join(_image(run, j, images["kinds"][i], pictures[i]) for i in kinds)
     )
 
 
@@ -69,8 +71,7 @@ def _sentence(run: RunFolder, found: Differences) -> str:
 
 
 def _samples(run: RunFolder, found: Differences) -> Markup:
-    labels = [one | {"name": name_of(run, one["name"])} for one in found["label"]]
-    rows = sorted([*found.get("features", []), *labels], key=lambda one: -one["gap"])
+    rows = compared(run, found)
     if not rows:
         return Markup("")
     live = found["clusters"][:MOST]
@@ -90,7 +91,9 @@ def _uses(run: RunFolder, live: list[int], uses: dict[str, Any]) -> Markup:
     rows = [[one["name"], *[_pull(uses, v) for v in one["pulls"][: len(live)]]] for one in pulled]
     leans = [[one["name"], *[f"{v:.2f}" for v in one["leans"][: len(live)]]] for one in uses["features"]]
     heads = ["feature", *[f"cluster {j}" for j in live]]
-    lean = table(heads, leans, caption="Loss without the feature, as a multiple of the loss with it")
+    kind = "matrix" if len(live) <= 4 else "list"
+    caption = "Loss without the feature, as a multiple of the loss with it"
+    lean = table(heads, leans, caption=caption, kind=kind)
     lean += paragraph(
         "Permutation importance: the feature's values are shuffled among the training samples of the "
         "cluster's own clients. 1 means that the cluster's model does not need the feature."
@@ -99,7 +102,7 @@ def _uses(run: RunFolder, live: list[int], uses: dict[str, Any]) -> Markup:
         return lean
     answer = name_of(run, "the target" if uses["answer"] == "target" else uses["answer"])
     what = answer if uses["answer"] == "target" else f"the chance of {answer}"
-    body = table(heads, rows, caption=f"What each model does to {what} when a feature rises")
+    body = table(heads, rows, caption=f"What each model does to {what} when a feature rises", kind=kind)
     body += paragraph(
         "Asked of all models on the same samples: the feature goes up by one standard deviation, or from no "
         "to yes, and everything else stays."

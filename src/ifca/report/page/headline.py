@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ifca.methods import facts_of
-from ifca.report.intervals import WHICH
 from ifca.report.page.all_numbers import meanings, side_by_side
 from ifca.report.page.metric import Metric, metric_of
 from ifca.report.page.parts import Section, figure, folded, paragraph
@@ -42,12 +41,10 @@ def headline(run: RunFolder) -> Section:
     body = paragraph(_verdict(run, metric))
     if len(runs) > 1:
         bars = [bar_of(one, metric, title_of(one.summary), one is run) for one in runs]
-        better = "longer" if metric.accuracy else "shorter"
-        sentence = f"{metric.name.capitalize()} of each way to train on the same data; {better} is better, "
-        sentence += f"and {metric.rule}. {WHICH}"
-        body += figure(
-            ranking(bars, f"{metric.name.capitalize()} of {len(runs)} ways to train", metric), sentence
-        )
+        better = "Longer" if metric.accuracy else "Shorter"
+        sentence = f"{better} is better; {metric.rule}. Thin lines are 95 % intervals over clients."
+        title = f"{metric.name.capitalize()} of each way to train on the same data"
+        body += figure(ranking(bars, title, metric), sentence, title)
     if (behind := _behind(run, runs, metric)) and metric.key != "train_loss":
         body += paragraph(behind)
     for other, summary in run.summary.get("baselines", {}).items():

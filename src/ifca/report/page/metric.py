@@ -72,7 +72,9 @@ class Metric:
         value = 100 * gain.value
         if self.accuracy:
             sure = "" if low is None or high is None else f" ({_one(low)} to {_one(high)})"
-            return f"{'+' if value > 0 else ''}{_one(value)} points{sure} over {than}"
+            if value < 0:
+                return f"{_one(-value)} points less{sure} than {than}"
+            return f"+{_one(value)} points{sure} over {than}"
         if value < 0:
             low, high = (None, None) if low is None or high is None else (-high, -low)
         sure = "" if low is None or high is None else f" ({_one(low)} to {_one(high)} %)"
@@ -80,7 +82,7 @@ class Metric:
 
 
 def _one(value: float) -> str:
-    return signed(f"{value:.1f}")
+    return signed(f"{round(value, 1) + 0.0:.1f}")  # no minus before zero
 
 
 METRICS = (

@@ -48,15 +48,25 @@ def traits(run: RunFolder, found: Differences, j: int) -> list[str]:
     """What stands out of the samples of cluster j's clients, and of its model, in sentences."""
     here, k = found["clusters"].index(j), len(found["clusters"])
     told = []
-    labels = [one | {"name": name_of(run, one["name"])} for one in found["label"]]
-    if len(labels) == 2 and run.summary.get("test_accuracy") is not None:
-        labels = labels[1:]  # of two classes the second says it all
-    for one in [*found.get("features", []), *labels]:
+    for one in compared(run, found):
         own, others = _split(one["means"], here)
         if abs(own - others) >= SMALLEST * one["spread"]:
             told.append((abs(own - others) / one["spread"], _mean_words(one, own, others, k)))
     best = [text for _, text in sorted(told, reverse=True)[:TOLD]]
     return [*best, *_model_words(run, found, here, k)]
+
+
+def compared(run: RunFolder, found: Differences) -> list[dict[str, Any]]:
+    """Features and labels whose means differ between clusters, the most different first."""
+    labels = [one | {"name": name_of(run, one["name"])} for one in found["label"]]
+    if [one["name"] for one in found["label"]] == ["class 0", "class 1"] and _mirrored(found["label"]):
+        labels = labels[1:]  # of two classes one says it all
+    return sorted([*found.get("features", []), *labels], key=lambda one: -one["gap"])
+
+
+def _mirrored(two: list[dict[str, Any]]) -> bool:
+    pairs = zip(two[0]["means"], two[1]["means"], strict=True)
+    return all(abs(a + b - 1) < 1e-9 for a, b in pairs)
 
 
 def _split(values: list[float], here: int) -> tuple[float, float]:
@@ -73,9 +83,9 @@ def _mean_words(one: dict[str, Any], own: float, others: float, k: int) -> str:
     name = one["name"]
     if one["share"]:
         more = "more" if own > others else "fewer"
-        return f"{more} with {name}: {percent(own, 0)}, {percent(others, 0)} {_elsewhere(k)}"
+        return f"{more} with {name}: {percent(own, 0)}, against {percent(others, 0)} {_elsewhere(k)}"
     higher = "higher" if own > others else "lower"
-    return f"{higher} {name}: {plain(own)} on average, {plain(others)} {_elsewhere(k)}"
+    return f"{higher} {name}: {plain(own)} on average, against {plain(others)} {_elsewhere(k)}"
 
 
 def plain(value: float) -> str:

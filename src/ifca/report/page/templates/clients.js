@@ -124,7 +124,7 @@
     });
     state.at = 0;
     const scores = state.rows.map((i) => data.score[i]).filter((v) => v !== null).sort((a, b) => a - b);
-    const middle = scores.length ? `; half have a ${data.metric} of at ${data.accuracy ? "least" : "most"} ${shown(data, scores[scores.length >> 1])}` : "";
+    const middle = scores.length ? `; half have a ${data.metric} of at ${data.accuracy ? "least" : "most"} ${shown(data, (scores[scores.length >> 1] + scores[(scores.length - 1) >> 1]) / 2)}` : "";
     root.querySelector(".found").textContent =
       `${state.rows.length.toLocaleString("en")} of ${data.ids.length.toLocaleString("en")} clients${middle}`;
     draw(root, state);

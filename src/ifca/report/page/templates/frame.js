@@ -42,10 +42,10 @@
 
   const sortable = (event) => {
     const head = event.target.closest?.("thead th");
-    return head && !head.closest(".everyone") && head.closest("table.list") ? head : null;
+    return head && !head.closest(".everyone") && head.closest("table") ? head : null;
   };
   function heads() {
-    document.querySelectorAll("table.list thead th").forEach((head) => {
+    document.querySelectorAll(".list thead th, .matrix thead th").forEach((head) => {
       if (head.closest("table").tBodies[0].rows.length > 2) head.tabIndex = 0;
     });
   }

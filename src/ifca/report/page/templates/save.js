@@ -90,7 +90,7 @@
 
   function buttons() {
     document.querySelectorAll("figure, .scroll caption").forEach((one) => {
-      if (one.querySelector(":scope > .saving") || one.closest(".everyone") || (one.matches("figure") && !one.querySelector(".plot, .ranking"))) return;
+      if (one.querySelector(":scope > .saving") || one.closest(".everyone, .images") || (one.matches("figure") && !one.querySelector(".plot, .ranking"))) return;
       const box = document.createElement("span"), kinds = one.matches("figure") ? ["SVG", "PNG"] : ["CSV"];
       box.className = "saving";
       for (const kind of kinds) {
