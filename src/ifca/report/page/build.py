@@ -27,8 +27,9 @@ from ifca.report.page.everyone import everyone
 from ifca.report.page.headline import headline, tiles
 from ifca.report.page.history import history
 from ifca.report.page.learning import learning
+from ifca.report.page.loss_matrix import loss_matrix
 from ifca.report.page.parts import Section, paragraph
-from ifca.report.page.people import loss_matrix, served
+from ifca.report.page.people import served
 from ifca.report.page.personalising import personal
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
@@ -38,7 +39,7 @@ STATES = {"finished": "finished", "running": "running", "stopped": "not finished
 REPORT = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("page.css", "answers.css")
-SCRIPTS = ("page.js", "frame.js", "clients.js", "story.js", "save.js")
+SCRIPTS = ("page.js", "frame.js", "clients.js", "story.js", "map.js", "save.js")
 SHORT = {
     "groups": "Clusters",
     "result": "Result",

@@ -102,13 +102,18 @@ def _typical(metric: Metric, loss: float, found: Differences | None, j: int) -> 
         return ""
     variance = found["target_variance"][found["clusters"].index(j)]
     told = f"typically off by {plain(math.sqrt(loss))} (root of the mean squared error)"
-    return f"{told}, R² {signed(f'{1 - loss / variance:.2f}')}" if variance > 0 else told
+    if variance <= 0:
+        return told
+    told += f", R² {signed(f'{1 - loss / variance:.2f}')}"
+    return told if loss < variance else f"{told}: worse than always saying the mean"
 
 
 def _names(rows: list[dict[str, str]]) -> Markup:
     names = [row["id"] for row in rows]
-    spans = [Markup("<span>{}</span>").format(name) for name in names[:NAMED]]
-    text = Markup('<p class="names">{}</p>').format(Markup(", ").join(spans))
+    named = [*[f"{name}," for name in names[: NAMED - 1]], *names[NAMED - 1 : NAMED]]
+    named[-1] = named[-1].removesuffix(",")
+    spans = [Markup("<span>{}</span>").format(name) for name in named]  # a name is not broken at its hyphen
+    text = Markup('<p class="names">{}</p>').format(Markup(" ").join(spans))
     if len(names) > NAMED:
         rest = Markup('<p class="names">{}</p>').format(", ".join(names[NAMED:]))
         text += folded(f"and {len(names) - NAMED:,} more", rest)

@@ -74,6 +74,7 @@ def _map(past: History) -> Markup:
         y_title="",
         height=height,
         edges=edges[:-1],
+        data={"of": "moves", "rows": past.order[rows].tolist(), "columns": columns},
     )
 
 

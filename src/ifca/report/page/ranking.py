@@ -31,8 +31,8 @@ def bar_of(run: RunFolder, metric: Metric, name: str, mine: bool) -> Bar:
 
 def ranking(bars: Sequence[Bar], label: str, metric: Metric) -> Markup:
     """Horizontal bars with intervals; those of shares end at 100 %."""
-    ends = [end for bar in bars for end in (bar.value, bar.found and bar.found.high) if end is not None]
-    top = 1.0 if metric.accuracy else max(ends, default=1.0) or 1.0
+    highest = [bar.value if bar.found is None else bar.found.high or bar.value for bar in bars]
+    top = 1.0 if metric.accuracy else max(highest, default=1.0) or 1.0
     rows = Markup("")
     for bar in bars:
         told = metric.range(bar.found)

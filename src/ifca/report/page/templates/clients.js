@@ -166,7 +166,8 @@
   }
 
   // The story of a client is in story.js.
-  window.ifca = { element, shown, better, readable, key, states, NEAR };
+  const shownLoss = (value) => value === null ? "–" : readable(value);
+  window.ifca = { element, shown, shownLoss, better, readable, key, states, NEAR };
 
   const rootOf = (event) => event.target.closest?.(".everyone");
   for (const kind of ["input", "change"]) {

@@ -14,7 +14,7 @@
 
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("section > details:not([open])")];
+    closed = [...document.querySelectorAll("details.more:not([open])")];
     closed.forEach((one) => { one.open = true; });
   });
   addEventListener("afterprint", () => { closed.forEach((one) => { one.open = false; }); closed = []; });
