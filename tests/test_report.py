@@ -42,7 +42,7 @@ pytestmark = pytest.mark.xdist_group("report")
 class Page(HTMLParser):
     """What a reader and a reader's software find on a page."""
 
-    EMPTY = ("meta", "link", "img", "br", "path", "rect", "line", "polygon")
+    EMPTY = ("meta", "link", "img", "br", "input", "path", "rect", "line", "polygon")
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Page(HTMLParser):
 
     def row(self, name: str, head: str = "") -> list[str]:
         """The cells of the first row with this name, in a table that begins with this head."""
-        tables = [table for table in self.tables if table[0][0] == head]
+        tables = [table for table in self.tables if table and table[0][0] == head]
         return next(row for table in tables for row in table if row[0] == name)[1:]
 
 

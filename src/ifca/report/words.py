@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
+
+LARGE = ((1e6, "million"), (1e9, "billion"), (1e12, "trillion"))
+RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def title_of(summary: dict[str, Any]) -> str:
@@ -18,10 +22,26 @@ def percent(share: float | None, digits: int = 2) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits that matter."""
+    """Four digits that matter, without powers of ten as long as there are words for them."""
     if value is None:
         return "–"
-    return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.3e}"
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    for least, word in LARGE:
+        if least <= size < 1000 * least:
+            return f"{value / least:.4g} {word}"
+    if 9999.5 <= size < 1e6:
+        return f"{value:,.0f}"
+    if size == 0 or 1e-4 <= size < 9999.5:
+        return f"{value:.4g}"
+    digits, power = f"{value:.2e}".split("e")
+    return f"{digits} × 10{str(int(power)).translate(RAISED)}"
+
+
+def signed(text: str) -> str:
+    """With a minus as long as a plus."""
+    return text.replace("-", "−")
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

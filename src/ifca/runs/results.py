@@ -18,6 +18,7 @@ from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
+from ifca.runs.differences import DIFFERENCES, differences
 from ifca.runs.personal_results import personal_summary
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
@@ -48,6 +49,8 @@ def write_results(
     if len(restarts) > 1 or not (out / ROUNDS).exists():
         lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
         write_atomically(out / ROUNDS, "".join(lines).encode())
+    if (found := differences(fitted)) is not None:
+        write_atomically(out / DIFFERENCES, json.dumps(found, allow_nan=False).encode())
     summary = summarise(fitted, config, restarts)
     if personalised is not None:
         summary["personalised"] = personal_summary(personalised)

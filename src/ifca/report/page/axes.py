@@ -54,14 +54,25 @@ def plot(
 
 
 def picture(
-    source: str, *, label: str, x: Ticks, y: Ticks, y_title: str, height: int, edges: Sequence[float] = ()
+    source: str,
+    *,
+    label: str,
+    x: Ticks,
+    y: Ticks,
+    y_title: str,
+    height: int,
+    edges: Sequence[float] = (),
+    data: object | None = None,
 ) -> Markup:
-    """An image with labels around it; edges: where a line crosses it, from the top."""
+    """An image with labels around it; edges: where a line crosses it, from the top.
+
+    data: what its rows and columns are, for the read-out (map.js).
+    """
     lines = Markup("").join(
         Markup('<i class="edge" style="top:{:.2f}%"></i>').format(100 * edge) for edge in edges
     )
     image = Markup('<img src="{}" alt="" style="height:{}px">{}').format(source, height, lines)
-    return _frame(image, label, x, spread(y), y_title, "picture")
+    return _frame(image, label, x, spread(y), y_title, "picture", data, "map")
 
 
 def legend(entries: Sequence[tuple[str, str]], *, dashed: Sequence[bool] = ()) -> Markup:
@@ -95,8 +106,16 @@ def spread(ticks: Ticks, least: float = 0.045) -> Ticks:
 
 
 def _frame(
-    inner: Markup, label: str, x: Ticks, y: Ticks, y_title: str, kind: str, data: object | None = None
+    inner: Markup,
+    label: str,
+    x: Ticks,
+    y: Ticks,
+    y_title: str,
+    kind: str,
+    data: object | None = None,
+    read: str = "chart",
 ) -> Markup:
+    """read: which script reads the data out, that of charts or that of maps."""
     rows = Markup("").join(
         Markup('<span style="bottom:{:.2f}%">{}</span>').format(100 * at, text) for at, text in y
     )
@@ -109,7 +128,10 @@ def _frame(
     width = max((len(text) for _, text in y), default=0)
     attributes = Markup("")
     if data is not None:
-        attributes = Markup(' tabindex="0" data-chart="{}"').format(json.dumps(data, separators=(",", ":")))
+        content = json.dumps(data, separators=(",", ":"))
+        attributes = Markup(' tabindex="0" data-chart="{}"').format(content)
+        if read == "map":
+            attributes = Markup(' data-map="{}"').format(content)
     return Markup(
         '<div class="plot {}" role="img" aria-label="{}"{} style="--label:{}ch">'
         '{}<div class="rows" aria-hidden="true">{}</div><div class="canvas">{}</div>'

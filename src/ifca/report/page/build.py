@@ -17,15 +17,19 @@ from ifca import __version__
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.report.live_run import LiveRun
+from ifca.report.page.cards import cards
 from ifca.report.page.clusters import over_time
 from ifca.report.page.compare import comparison, labels
 from ifca.report.page.costs import events, settings, traffic
 from ifca.report.page.distances import model_distances
+from ifca.report.page.distinguish import distinguish
+from ifca.report.page.everyone import everyone
 from ifca.report.page.headline import headline, tiles
 from ifca.report.page.history import history
 from ifca.report.page.learning import learning
+from ifca.report.page.loss_matrix import loss_matrix
 from ifca.report.page.parts import Section, paragraph
-from ifca.report.page.people import loss_matrix, served
+from ifca.report.page.people import served
 from ifca.report.page.personalising import personal
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
@@ -34,6 +38,21 @@ from ifca.report.words import count, title_of
 STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}
 REPORT = "report.html"
 TEMPLATES = Path(__file__).parent / "templates"
+STYLES = ("page.css", "answers.css")
+SCRIPTS = ("page.js", "frame.js", "clients.js", "story.js", "map.js", "save.js")
+SHORT = {
+    "groups": "Clusters",
+    "result": "Result",
+    "distinguish": "Differences",
+    "everyone": "Clients",
+    "served": "Served",
+    "learning": "Learning",
+    "clusters": "Over time",
+    "traffic": "Sent",
+    "events": "Events",
+    "settings": "Settings",
+}
+"""Sections in the navigation, which is short."""
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
@@ -55,9 +74,8 @@ def write_page(runs: Sequence[RunFolder], file: Path) -> Path:
 
 def page(runs: Sequence[RunFolder], *, live: bool = False) -> str:
     """The whole page; live: it asks the server it came from for news."""
-    style, script = (_read(name) for name in ("page.css", "page.js"))
-    if live:
-        script += _read("live.js")
+    style = "".join(_read(name) for name in STYLES)
+    script = "".join(_read(name) for name in (*SCRIPTS, *(["live.js"] if live else [])))
     title = f"{_subject(runs[0])}: {_name(runs[0])}" if len(runs) == 1 else f"{len(runs)} runs compared"
     return (
         _environment()
@@ -82,6 +100,7 @@ def article(runs: Sequence[RunFolder]) -> str:
         .render(
             alone=len(runs) == 1,
             compared=None if len(runs) == 1 else comparison(runs, names),
+            short=SHORT,
             runs=[_told(run, name) for run, name in zip(runs, names, strict=True)],
             written=f"{now.day} {now:%B %Y, %H:%M} UTC",
             version=__version__,
@@ -94,20 +113,24 @@ def sections(run: RunFolder) -> list[Section]:
     if not run.rounds:
         return [Section("waiting", "Nothing to see yet", paragraph("The first round has not ended yet."))]
     past = history(run)
-    found = [headline(run), learning(run)]
-    if past is not None:
-        found += [over_time(run, past), sizes(run, past)]
     folder = run.path if run.finished else run.log.parent
-    later = [
-        truth(run),
+    found = [
+        cards(run),
+        headline(run),
+        distinguish(run),
+        everyone(run, past),
         served(run),
         personal(run),
+        learning(run),
+        *([over_time(run, past), sizes(run, past)] if past is not None else []),
+        truth(run),
         loss_matrix(run),
         model_distances(run, folder),
         traffic(run),
         events(run),
+        settings(run),
     ]
-    return [*found, *[section for section in later if section is not None], settings(run)]
+    return [section for section in found if section is not None]
 
 
 def _told(run: RunFolder, name: str) -> dict[str, Any]:

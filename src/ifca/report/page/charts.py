@@ -100,7 +100,7 @@ def bars(
 def areas(
     x: Sequence[int], layers: Sequence[tuple[str, Sequence[float]]], *, label: str, y_title: str
 ) -> Markup:
-    """Layers on top of each other: (colour, height at each x)."""
+    """Layers on top of each other, a cluster each: (colour, height at each x)."""
     keep = chosen(len(x), POINTS)
     rounds = [x[i] for i in keep]
     stack = np.cumsum([[0.0] * len(keep), *[[heights[i] for i in keep] for _, heights in layers]], axis=0)
@@ -113,7 +113,18 @@ def areas(
         points = " ".join([*there, *reversed(back)])
         shapes += Markup('<polygon points="{}" fill="{}" class="layer"/>').format(points, fill)
     ticks = [(value / top, f"{value:,.0f}") for value in nice(0, top, 4, integer=True) if 0 <= value <= top]
-    return plot(shapes, label=label, x=round_ticks(rounds), y=ticks, y_title=y_title, height="short")
+    data = {
+        "x": rounds,
+        "series": [
+            {"name": f"cluster {j}", "colour": fill, "text": [f"{heights[i]:,.0f}" for i in keep]}
+            for j, (fill, heights) in enumerate(layers)
+            if any(heights)
+        ],
+        "at": [round(a / SIZE, 4) for a in across],
+    }
+    return plot(
+        shapes, label=label, x=round_ticks(rounds), y=ticks, y_title=y_title, height="short", data=data
+    )
 
 
 def _range(values: list[float], ceiling: float | None, log: bool) -> tuple[float, float, list[float]]:

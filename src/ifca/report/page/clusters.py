@@ -12,7 +12,7 @@ from ifca.report.page.charts import POINTS, bars
 from ifca.report.page.flow import flow
 from ifca.report.page.history import History
 from ifca.report.page.images import COLUMNS, ROWS, identity_picture
-from ifca.report.page.parts import Section, figure, paragraph
+from ifca.report.page.parts import Section, figure, folded, paragraph
 from ifca.report.palette import COLOURS, colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, listed
@@ -30,9 +30,9 @@ def over_time(run: RunFolder, past: History) -> Section:
     present = sorted(set(past.table[past.table >= 0].tolist()))
     keys = legend([(colour(j), f"cluster {j}") for j in present])
     body = figure(keys + _map(past), _map_sentence(run, past), "Clients by rounds")
-    if past.last_change() is None:
-        return Section("clusters", "Who is in which cluster over time", body)
-    body += figure(_moves(past), _moves_sentence(past), "Clients that changed cluster")
+    if past.last_change() is None:  # a flat chart: the sentence says it all
+        return Section("clusters", "Who is in which cluster over time", body, _settled(past))
+    more = figure(_moves(past), _moves_sentence(past), "Clients that changed cluster")
     stops = _stops(past)
     if len(stops) > 1:
         named = [(past.column(c), past.table[:, c].tolist()) for c in stops]
@@ -42,7 +42,8 @@ def over_time(run: RunFolder, past: History) -> Section:
         sentence = "Bands are clients on their way from cluster to cluster; the wider, the more. " + _net(
             past, stops
         )
-        body += figure(keys + flow(named, k, label=label), sentence, "The way from cluster to cluster")
+        more += figure(keys + flow(named, k, label=label), sentence, "The way from cluster to cluster")
+    body += folded("When clients moved, and where to", more)
     return Section("clusters", "Who is in which cluster over time", body)
 
 
@@ -73,6 +74,7 @@ def _map(past: History) -> Markup:
         y_title="",
         height=height,
         edges=edges[:-1],
+        data={"of": "moves", "rows": past.order[rows].tolist(), "columns": columns},
     )
 
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from ifca.report.intervals import WHICH
+from ifca.report.page.all_numbers import side_by_side
 from ifca.report.page.costs import flat
-from ifca.report.page.headline import metric_of, ranking, side_by_side
 from ifca.report.page.learning import over_rounds
+from ifca.report.page.metric import metric_of
 from ifca.report.page.parts import Section, figure, paragraph, table
+from ifca.report.page.ranking import bar_of, ranking
 from ifca.report.read_run import RunFolder
 
 
@@ -34,13 +37,10 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
     sentence += f"Best is {best[1]} with {metric.show(best[0])}."
     if unlike := _unlike(runs, metric.accuracy):
         sentence += f" The runs differ in {unlike}, so these numbers do not measure the same thing."
-    order = sorted(values, reverse=metric.accuracy)
-    bars = ranking(
-        [(name, value, metric.show(value), name == best[1]) for value, name in order],
-        f"{metric.name.capitalize()} of {len(order)} runs: "
-        + "; ".join(f"{name} {metric.show(value)}" for value, name in order),
-    )
-    result = figure(bars, sentence) + side_by_side(pairs)
+    bars = [bar_of(run, metric, name, name == best[1]) for name, run in pairs]
+    bars.sort(key=lambda bar: bar.value, reverse=metric.accuracy)
+    drawn = ranking(bars, f"{metric.name.capitalize()} of {len(bars)} runs", metric)
+    result = figure(drawn, f"{sentence} {WHICH}") + side_by_side(pairs)
     found = [
         Section("compared", "Side by side", result),
         Section("together", "Round by round", over_rounds(pairs, equals=True)),

@@ -67,13 +67,14 @@ def traffic(run: RunFolder) -> Section:
         "traffic",
         "What was sent",
         figure(keys + chart, sentence, "", numbers(x, lines, size_of, "Bytes by round")),
+        f"{total}.",
     )
 
 
 def events(run: RunFolder) -> Section:
     """Clusters merged and kept; clients that failed."""
     told: list[dict[str, Any]] = run.summary.get("events") or []
-    body = paragraph(_events_sentence(run, told))
+    body = Markup("")
     if run.summary.get("undecided"):
         body += paragraph(f"{run.summary['undecided']}.")
     items = [Markup("<li><b>Round {}</b> {}</li>").format(e["round"] + 1, in_words(e)) for e in told]
@@ -87,7 +88,7 @@ def events(run: RunFolder) -> Section:
         body += _faults(run)
     elif run.summary["engine"] == "flower":
         body += paragraph("Every client gave a usable answer whenever it was asked.")
-    return Section("events", "What happened on the way", body)
+    return Section("events", "What happened on the way", body, _events_sentence(run, told))
 
 
 def in_words(event: dict[str, Any]) -> str:
@@ -151,7 +152,8 @@ def settings(run: RunFolder) -> Section:
     body += paragraph(
         "The same settings are in config.toml of the run's folder; 'ifca run config.toml' trains it again."
     )
-    return Section("settings", "How it was made", body)
+    made_by = f"Engine {s['engine']}, seed {s['seed']}; every setting and version."
+    return Section("settings", "How it was made", body, made_by)
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -43,7 +43,7 @@ def model_distances(run: RunFolder, folder: Path) -> Section | None:
     else:
         text += f"Closest are models {near[2]} and {near[1]} ({number(near[0])}), "
         text += f"furthest apart {wide[2]} and {wide[1]} ({number(wide[0])})."
-    return Section("models", title, figure(matrix, text))
+    return Section("models", title, figure(matrix, ""), text)
 
 
 def _measured(folder: Path) -> tuple[list[int], NDArray[np.float64]] | None:

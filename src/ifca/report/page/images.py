@@ -30,6 +30,12 @@ def shade_picture(strength: NDArray[np.float64]) -> str:
     return _address(Image.fromarray(pixels, "RGBA"))
 
 
+def photograph(pixels: NDArray[np.uint8]) -> str:
+    """An image [height, width, channels], of 1 channel or 3."""
+    grey = pixels.shape[2] == 1
+    return _address(Image.fromarray(pixels[..., 0] if grey else pixels, "L" if grey else "RGB"))
+
+
 def _parts(colour: str) -> list[int]:
     """Red, green, blue."""
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from ifca.report.page.axes import legend
 from ifca.report.page.charts import Line, line_chart
-from ifca.report.page.parts import Section, figure, numbers
+from ifca.report.page.parts import Section, figure, folded, numbers
 from ifca.report.palette import COLOURS, colour
 from ifca.report.read_run import RunFolder
 from ifca.report.words import listed, number, percent, title_of
@@ -18,6 +18,7 @@ STEEP = 30  # a loss that falls by more than this factor is drawn in powers of t
 def learning(run: RunFolder) -> Section:
     """How training went."""
     body = over_rounds([(title_of(one.summary), one) for one in (run, *run.baselines.values())])
+    more = Markup("")
     for key, title in (
         ("cluster_test_accuracy", "Test accuracy of each cluster"),
         ("cluster_test_loss", "Test loss of each cluster"),
@@ -25,7 +26,8 @@ def learning(run: RunFolder) -> Section:
     ):
         if key == "cluster_test_loss" and run.summary.get("test_accuracy") is not None:
             continue  # accuracy says it better
-        body += _by_cluster(run, key, title)
+        more += _by_cluster(run, key, title)
+    body += folded("Each cluster, round by round", more) if more else ""
     return Section("learning", "Learning, round by round", body)
 
 

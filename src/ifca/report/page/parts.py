@@ -21,6 +21,7 @@ class Section:
     name: str
     title: str
     body: Markup
+    told: str = ""  # the answer in a sentence; a section that has one is folded
 
 
 def figure(picture: Markup, sentence: str, title: str = "", extra: Markup | None = None) -> Markup:
@@ -43,8 +44,12 @@ def table(
     caption: str,
     shades: Sequence[Sequence[float]] | None = None,
     words: Sequence[int] = (0,),
+    kind: str = "",
 ) -> Markup:
-    """A table; the first cell of a row names it. shades: 0 to 1 by cell; words: columns of text."""
+    """A table; the first cell of a row names it. shades: 0 to 1 by cell; words: columns of text.
+
+    kind: matrix (narrow columns) or list (a block per row on a phone); without: by its shades and width.
+    """
     head = Markup("").join(
         Markup('<th scope="col"{}>{}</th>').format(Markup(' class="word"') if c in words else "", text)
         for c, text in enumerate(heads)
@@ -59,7 +64,7 @@ def table(
                 style = Markup(' class="word"')
             cells += Markup('<td{} data-head="{}">{}</td>').format(style, heads[c], value)
         body += Markup("<tr>{}</tr>").format(cells)
-    kind = "matrix" if shades is not None and len(heads) <= MATRIX else "list"
+    kind = kind or ("matrix" if shades is not None and len(heads) <= MATRIX else "list")
     whole = Markup(
         '<table class="{}"><caption>{}</caption><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
     ).format(kind, caption, head, body)

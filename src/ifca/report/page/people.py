@@ -1,4 +1,4 @@
-"""How well each client is served, who is served worst, and what other models would do for them."""
+"""How well each client is served, and who is served worst."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from ifca.report.badly_served import badly_served, worse_off
-from ifca.report.page.axes import Ticks, chosen, nice, picture
+from ifca.report.page.axes import Ticks, nice
 from ifca.report.page.charts import bars
-from ifca.report.page.images import ROWS, shade_picture
-from ifca.report.page.parts import Section, figure, paragraph, table
+from ifca.report.page.parts import Section, figure, folded, paragraph, table
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, number, percent
 
 WORST = 10
-MODELS = 30  # columns of the loss matrix at most
 KEYS = (
     *("test_accuracy_train_rule", "test_accuracy_unseen", "test_accuracy"),
     *("test_loss_train_rule", "test_loss_unseen", "test_loss", "train_loss"),
@@ -92,8 +90,8 @@ def served(run: RunFolder) -> Section:
         names=names,
     )
     body = figure(chart, sentence, f"{found.name.capitalize()} of each client") + _against(run, found)
-    body += _badly(run)
-    return Section("served", "How well each client is served", body + _worst(found))
+    body += folded("Who is served worst, and who would be better off", _badly(run) + _worst(found))
+    return Section("served", "How well each client is served", body)
 
 
 def _spread(found: Scores) -> str:
@@ -148,72 +146,3 @@ def _worst(found: Scores) -> Markup:
     return table(
         heads[:tested], [row[:tested] for row in rows], caption=f"The {len(rows)} clients served worst"
     )
-
-
-def loss_matrix(run: RunFolder) -> Section | None:
-    """Every client's loss under every model."""
-    title = "What other models would do for each client"
-    if run.summary["method"]["personal"] or run.summary["k"] == 1:
-        return None
-    if not run.clients:
-        return Section("losses", title, paragraph(LATER))
-    trained = run.clients[: run.summary["clients"]]
-    k = sum(name.startswith("loss_") for name in trained[0])
-    losses = np.array([[float(row[f"loss_{j}"] or "nan") for j in range(k)] for row in trained])
-    label = np.array([int(row["cluster"]) for row in trained])
-    live = [j for j in range(k) if np.isfinite(losses[:, j]).any()][:MODELS]
-    known = np.isfinite(losses[:, live]).any(1) & (label >= 0)
-    if len(live) < 2 or not known.any():
-        return Section("losses", title, paragraph("There is only one model left to compare."))
-    losses, label = losses[known][:, live], label[known]
-    best = np.nanmin(losses, axis=1)
-    excess = losses - best[:, None]
-    scale = float(np.nanquantile(excess[excess > 0], 0.95)) if (excess > 0).any() else 1.0
-    order = np.lexsort((best, label))
-    rows = order[chosen(len(order), ROWS)]
-    x: Ticks = [((c + 0.5) / len(live), str(j)) for c, j in enumerate(live)]
-    sentence = _matrix_sentence(losses, label, live, len(rows))
-    image = picture(
-        shade_picture(excess[rows] / scale),
-        label=f"Picture of {len(rows)} clients by {len(live)} models. {sentence}",
-        x=x,
-        y=_groups(label[rows]),
-        y_title="columns: models",
-        height=min(360, max(120, 3 * len(rows))),
-    )
-    return Section("losses", title, figure(image, sentence) + _means(losses, label, live))
-
-
-def _groups(labels: NDArray[np.int64]) -> Ticks:
-    """Names beside the middles of runs of equal labels."""
-    found: Ticks = []
-    for j in sorted(set(labels.tolist())):
-        inside = np.flatnonzero(labels == j)
-        found.append((1 - (inside[0] + inside[-1] + 1) / 2 / len(labels), f"cluster {j}"))
-    return found
-
-
-def _matrix_sentence(
-    losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int], drawn: int
-) -> str:
-    own = np.array([losses[i, live.index(j)] if j in live else np.nan for i, j in enumerate(label.tolist())])
-    right = int((own <= np.nanmin(losses, axis=1)).sum())
-    ranked = np.sort(losses, axis=1)
-    ratio = float(np.nanmedian(ranked[:, 1] / np.maximum(ranked[:, 0], 1e-12)))
-    text = "Rows are clients, columns are models: clear where a model is the client's best, "
-    text += "the stronger the colour, the more it would lose with it."
-    if drawn < len(label):
-        text += f" Drawn are {drawn} of {len(label):,} clients."
-    text += f" {right:,} of {count(len(label), 'client')} are with the model of their lowest training loss; "
-    return text + f"for half of them the second best has at least {ratio:.1f} times that loss."
-
-
-def _means(losses: NDArray[np.float64], label: NDArray[np.int64], live: list[int]) -> Markup:
-    groups = sorted(set(label.tolist()))
-    means = [[float(np.nanmean(losses[label == i, c])) for c in range(len(live))] for i in groups]
-    low, top = min(min(row) for row in means), max(max(row) for row in means)
-    rows = [
-        [f"clients of cluster {i}", *[number(v) for v in row]] for i, row in zip(groups, means, strict=True)
-    ]
-    shades = [[0.8 * (value - low) / ((top - low) or 1.0) for value in row] for row in means]
-    return table(["", *[f"model {j}" for j in live]], rows, caption="Mean training loss", shades=shades)

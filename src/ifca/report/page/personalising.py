@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ifca.report.page.parts import Section, paragraph, table
+from ifca.report.page.parts import Section, table
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder
 from ifca.report.words import percent
@@ -24,7 +24,5 @@ def personal(run: RunFolder) -> Section | None:
     chose = [(kind, share) for kind, share in block["chose"].items() if share > 0]
     chose.sort(key=lambda pair: -pair[1])
     rows = [[kind, MEANING[kind], percent(share, 1)] for kind, share in chose]
-    body = paragraph(personal_sentence(block)) + table(
-        ["model", "which is", "clients"], rows, caption="What clients chose", words=(0, 1)
-    )
-    return Section("personal", "What personalising did", body)
+    body = table(["model", "which is", "clients"], rows, caption="What clients chose", words=(0, 1))
+    return Section("personal", "What personalising did", body, personal_sentence(block))

@@ -30,7 +30,7 @@ def sizes(run: RunFolder, past: History) -> Section:
     body = figure(keys + chart, _sizes_sentence(run, last), "") if k > 1 else Markup("")
     if run.summary.get("clusters"):
         body += _cluster_table(run)
-    return Section("sizes", "How large the clusters are", body)
+    return Section("sizes", "How large the clusters are", body, _sizes_sentence(run, last))
 
 
 def truth(run: RunFolder) -> Section | None:
@@ -56,7 +56,7 @@ def truth(run: RunFolder) -> Section | None:
         caption="Clients by true and found cluster",
         shades=shades,
     )
-    return Section("truth", "Found and true clusters", figure(matrix, text))
+    return Section("truth", "Found and true clusters", figure(matrix, ""), text)
 
 
 def _sizes_sentence(run: RunFolder, last: list[int]) -> str:

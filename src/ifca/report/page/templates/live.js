@@ -14,6 +14,7 @@
         page.innerHTML = content;
         page.querySelectorAll("details").forEach((one, i) => { one.open = open[i] ?? false; });
         if (focused) document.getElementById(focused)?.querySelector("[tabindex]")?.focus({ preventScroll: true });
+        document.dispatchEvent(new Event("renewed"));
         version = answer.version;
         document.body.dataset.version = version;
       }
