@@ -30,6 +30,9 @@ class Federation:
     classes: int | None = None  # None: regression
     scaling: Scaling | None = None  # what was done to the features, where they were standardised
     features: tuple[str, ...] | None = None  # their names, where they have any
+    target_scaling: Scaling | None = None  # what was done to the targets of a regression
+    through_origin: bool = False  # y = <x, theta*> as drawn (the paper's): no intercept, nothing is scaled
+    class_counts: tuple[int, ...] | None = None  # training samples of each class, where they are elsewhere
 
     def __repr__(self) -> str:
         """In a line."""
@@ -69,6 +72,20 @@ class Federation:
         train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (self.train, self.test))
         assert train is not None
         return replace(self, train=train, test=test, scaling=scaling)
+
+    def with_scaled_targets(self) -> Federation:
+        """The same federation with every target at mean 0 and variance 1 over all training samples."""
+        scaling = Scaling.of_targets(self.train)
+        train, test = (part and replace(part, y=scaling.apply(part.y)) for part in (self.train, self.test))
+        assert train is not None
+        return replace(self, train=train, test=test, target_scaling=scaling)
+
+    def count_classes(self) -> tuple[int, ...]:
+        """Training samples of each class, summed over the clients."""
+        assert self.classes is not None
+        if self.class_counts is not None:
+            return self.class_counts
+        return tuple(torch.bincount(self.train.y.long(), minlength=self.classes).tolist())
 
     @cached_property
     def fingerprint(self) -> str:

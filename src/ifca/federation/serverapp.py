@@ -80,7 +80,7 @@ def serve(
 
 def _refuse_what_needs_the_data(config: Config) -> None:
     """The server of a federation never sees a sample."""
-    if getattr(config.data, "standardise", False):
+    if getattr(config.data, "standardise", False) is True:
         raise InvalidInput(
             "data.standardise: is for 'ifca run'; in a federation clients scale their own data"
         )

@@ -16,6 +16,7 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
+from ifca.models import BuiltIn
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
 from ifca.runs.personal_results import personal_summary
@@ -57,7 +58,7 @@ def write_results(
 
 def models_header(fitted: Fitted) -> dict[str, Any]:
     """What must be known of the models to use them."""
-    federation = fitted.job.federation
+    federation, model = fitted.job.federation, fitted.job.model
     return {
         "algorithm": fitted.job.recipe.algorithm,
         "personal": fitted.job.method.personal,
@@ -68,6 +69,10 @@ def models_header(fitted: Fitted) -> dict[str, Any]:
         "features": federation.features,
         "pixels": federation.train.x.dtype == torch.uint8,
         "scaling": None if federation.scaling is None else federation.scaling.to_json(),
+        "target_scaling": (
+            None if federation.target_scaling is None else federation.target_scaling.to_json()
+        ),
+        "model": model.to_json() if isinstance(model, BuiltIn) else None,
     }
 
 

@@ -103,8 +103,15 @@ class Job:
         """The model as a function, with its loss."""
         regression = self.federation.classes is None
         low = torch.bfloat16 if self.precision == "bfloat16" else None
+        scaling = self.federation.target_scaling
         return make_task(
-            self.template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
+            self.template,
+            self.recipe,
+            regression=regression,
+            device=self.device,
+            loss=self.loss,
+            low=low,
+            target_scale=None if scaling is None else scaling.scale,
         )
 
     @cached_property

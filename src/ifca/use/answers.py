@@ -62,5 +62,5 @@ class Personal:
 
     def _said(self, x: ArrayLike) -> Predictions:
         assert self._made.personal is not None
-        outputs = flat(self._made.personal.outputs(self._data(x).x))
+        outputs = flat(self._trained.in_units(self._made.personal.outputs(self._data(x).x)))
         return Predictions(self.cluster, outputs, self._trained.classes, None)

@@ -105,7 +105,7 @@ def predicted(
     model = trained.model(cluster)
     if tuning is not None:
         personal = personal_model(trained, model, data, where, tuning, key)
-        table = flat(personal.outputs(data.x))
+        table = flat(trained.in_units(personal.outputs(data.x)))
         return Predictions(cluster, table, trained.classes, y, personal.report, warnings, personal)
     report = {} if y is None else _quality(trained, model, data)
     return Predictions(cluster, outputs_of(trained, model, data), trained.classes, y, report, warnings)
@@ -114,7 +114,7 @@ def predicted(
 def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:
     """[n, classes or targets]; a regression's module may give [n]."""
     with torch.no_grad():
-        return flat(trained.task.output(model, data.x))
+        return flat(trained.in_units(trained.task.output(model, data.x)))
 
 
 def flat(outputs: Tensor) -> NDArray[Any]:
@@ -126,7 +126,7 @@ def flat(outputs: Tensor) -> NDArray[Any]:
 def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Samples as the models saw them in training; without labels they are zero."""
     inputs = trained.inputs(torch.from_numpy(np.ascontiguousarray(x)))
-    labels = torch.zeros(len(x)) if y is None else torch.from_numpy(np.ascontiguousarray(y))
+    labels = torch.zeros(len(x)) if y is None else trained.targets(torch.from_numpy(np.ascontiguousarray(y)))
     labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels.long()
     return Data(inputs, labels, torch.ones(len(x), dtype=inputs.dtype))
 
