@@ -37,6 +37,7 @@ from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
 from ifca.runs.scaled import Scale
 from ifca.training import Fitted, Job, choose_device, fit
 from ifca.training.job import Clusterer, EngineName
+from ifca.training.poor_fit import warn_of_poor_fit
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
 from ifca.use.card import write_card
@@ -62,8 +63,8 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
     after every round), callbacks (told of every start, round and end: ifca.core.callbacks.Callback).
 
     After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
-    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each
-    restart). After fit only: fitted_ (everything else), personalised_ (what clients chose, where asked for).
+    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each),
+    quality_ (metrics of test data). After fit only: fitted_ (everything else), personalised_ (if asked for).
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),
+        class_weights: Literal["balanced"] | tuple[float, ...] | None = None,
         augment: bool = False,
         stable_after: int | None = None,
         recheck_every: int = 10,
@@ -138,9 +140,8 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         self.fitted_: Fitted = best
         theta = {name: value.cpu() for name, value in best.state.theta.items()}
         own = None if isinstance(job.model, BuiltIn) else job.model
-        facts = {**models_header(best), "personal": job.method.personal}
-        usual = usual_losses_of(best)
-        self._use = Trained(None, self._config(job), theta, facts, Code(), usual, own, self.loss)
+        known = theta, models_header(best), Code(), usual_losses_of(best), own, self.loss
+        self._use = Trained(None, self._config(job), *known)
         self.models_: Params = best.state.theta
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = renumbered(best.history, best.places, job.models)
@@ -149,6 +150,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         if job.recipe.personalise:
             self.personalise()
         told.finished(best.outcome())
+        warn_of_poor_fit(best)
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
             said = f"only {live} of {job.recipe.k} clusters have clients; try more restarts, or a smaller k"
@@ -224,8 +226,6 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         return front
 
     def _job(self, federation: Federation) -> Job:
-        if not isinstance(federation, Federation):
-            raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
         federation, model = given_model(self, federation)
         return Job(
             federation,

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -86,6 +86,22 @@ class Federation:
         if self.class_counts is not None:
             return self.class_counts
         return tuple(torch.bincount(self.train.y.long(), minlength=self.classes).tolist())
+
+    def class_weights(
+        self, asked: Literal["balanced"] | tuple[float, ...] | None
+    ) -> tuple[float, ...] | None:
+        """What a sample of each class counts in training; balanced: n / (classes there are x its samples)."""
+        if asked is None:
+            return None
+        if self.classes is None:
+            raise InvalidInput("class_weights: the targets y are floats (regression), which have no classes")
+        if asked != "balanced":
+            if len(asked) != self.classes:
+                raise InvalidInput(f"class_weights has {len(asked)} numbers for {self.classes} classes")
+            return asked
+        counts = self.count_classes()
+        present = sum(count > 0 for count in counts)
+        return tuple(sum(counts) / (present * count) if count else 1.0 for count in counts)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -137,6 +137,8 @@ class Given(Protocol):
 
 def given_model(given: Given, federation: Federation) -> tuple[Federation, Factory]:
     """The data and the model of a training in Python, as of a config; no model: "auto"."""
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
     name = "auto" if given.model is None else given.model
     federation = scaled(
         federation,

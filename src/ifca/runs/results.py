@@ -27,6 +27,8 @@ from ifca.runs.undecided import undecided
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
+from ifca.training.poor_fit import poor_fit
+from ifca.training.quality import tested_quality
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
 ARI = 0.9
@@ -72,6 +74,7 @@ def models_header(fitted: Fitted) -> dict[str, Any]:
         "target_scaling": (
             None if federation.target_scaling is None else federation.target_scaling.to_json()
         ),
+        "class_weights": fitted.job.class_weights,
         "model": model.to_json() if isinstance(model, BuiltIn) else None,
     }
 
@@ -95,7 +98,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     sizes = cluster_sizes(fitted.labels, models)
     live, events = sum(size > 0 for size in sizes), _events(fitted)
     seconds = [record["seconds"] for record in fitted.history]
-    asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
+    asked, quality = torch.zeros(len(fitted.labels), dtype=torch.bool), tested_quality(fitted)
     final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
     return {
         "algorithm": config.algorithm,
@@ -116,6 +119,8 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         **_own_metrics(fitted),
         **served_numbers(fitted),
         "train_loss": fitted.train_loss,
+        "quality": quality,
+        "warnings": poor_fit(fitted, quality),
         "cluster_sizes": None if method.personal else sizes,
         "live_clusters": live,
         **_recovered(fitted),

@@ -111,8 +111,14 @@ class Job:
             device=self.device,
             loss=self.loss,
             low=low,
+            class_weights=self.class_weights,
             target_scale=None if scaling is None else scaling.scale,
         )
+
+    @cached_property
+    def class_weights(self) -> tuple[float, ...] | None:
+        """What a sample of each class counts in gradients; None: all the same."""
+        return self.federation.class_weights(self.recipe.class_weights)
 
     @cached_property
     def shared(self) -> frozenset[str]:

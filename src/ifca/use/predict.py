@@ -17,6 +17,7 @@ from ifca.core.client import score
 from ifca.core.errors import InvalidInput
 from ifca.core.random import key_of
 from ifca.core.types import Data, Params
+from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
 from ifca.use.personal import PersonalModel, Tuning, personal_model
 from ifca.use.trained import Trained, open_trained
@@ -107,8 +108,9 @@ def predicted(
         personal = personal_model(trained, model, data, where, tuning, key)
         table = flat(trained.in_units(personal.outputs(data.x)))
         return Predictions(cluster, table, trained.classes, y, personal.report, warnings, personal)
-    report = {} if y is None else _quality(trained, model, data)
-    return Predictions(cluster, outputs_of(trained, model, data), trained.classes, y, report, warnings)
+    outputs = outputs_of(trained, model, data)
+    report = {} if y is None else {**_quality(trained, model, data), **_metrics(trained, outputs, y)}
+    return Predictions(cluster, outputs, trained.classes, y, report, warnings)
 
 
 def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:
@@ -129,6 +131,11 @@ def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     labels = torch.zeros(len(x)) if y is None else trained.targets(torch.from_numpy(np.ascontiguousarray(y)))
     labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels.long()
     return Data(inputs, labels, torch.ones(len(x), dtype=inputs.dtype))
+
+
+def _metrics(trained: Trained, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, Any]:
+    """Beside loss and accuracy, as of the run's own test data."""
+    return {"quality": quality_of(outputs, y, trained.classes)}
 
 
 def _quality(trained: Trained, model: Params, data: Data) -> dict[str, Any]:

@@ -134,8 +134,15 @@ class Trained:
         """The model as a function, with the loss it was trained by."""
         loss, regression = self.given_loss or make_loss(self.config, self.code), self.classes is None
         scale = None if self.target_scaling is None else self.target_scaling.scale
+        weights = self.header.get("class_weights")
         return make_task(
-            self.module, Recipe(), regression=regression, device=CPU, loss=loss, target_scale=scale
+            self.module,
+            Recipe(),
+            regression=regression,
+            device=CPU,
+            loss=loss,
+            class_weights=None if weights is None else tuple(weights),
+            target_scale=scale,
         )
 
     @property
