@@ -45,7 +45,7 @@ def test_arguments_are_those_of_the_recipe() -> None:
 
 def test_fit_assign_predict() -> None:
     federation = groups((60,) * 8, clusters=2)
-    front = IFCA(k=2, rounds=30, restarts=3).fit(federation)
+    front = IFCA(k=2, rounds=30, restarts=3, model="mlp").fit(federation)
     true = federation.train.true_cluster
     assert true is not None
     assert cluster_accuracy(true, front.labels_) == 1
@@ -175,7 +175,9 @@ class TestModels:
 def test_a_local_model_does_not_depend_on_the_others() -> None:
     losses = []
     for m in (1, 4):
-        front = IFCA(k=1, algorithm="local", option="gradient", rounds=10).fit(groups((20,) * m, clusters=1))
+        plain = {"model": "mlp", "standardise": False}  # else by the data of all
+        front = IFCA(k=1, algorithm="local", option="gradient", rounds=10, **plain)  # type: ignore[arg-type]
+        front.fit(groups((20,) * m, clusters=1))
         losses.append(float(front.fitted_.own_loss[0]))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
@@ -195,7 +197,7 @@ class TestUse:
     federation = groups((60, 40, 50, 45), clusters=2)
 
     def fitted(self, **options: object) -> IFCA:
-        options = {"k": 2, "algorithm": "ifca-plain", "rounds": 15, "restarts": 2, **options}
+        options = {"k": 2, "algorithm": "ifca-plain", "rounds": 15, "restarts": 2, "model": "mlp", **options}
         return IFCA(**options).fit(self.federation)  # type: ignore[arg-type]
 
     def test_what_was_saved_answers_the_same(self, tmp_path: Path) -> None:
@@ -316,7 +318,7 @@ class TestUse:
     def test_scaling_is_that_of_training_once(self) -> None:
         wide = groups((60, 40, 50, 45), clusters=2)
         scaled = wide.standardised()
-        front = IFCA(2, algorithm="ifca-plain", rounds=10).fit(scaled)
+        front = IFCA(2, algorithm="ifca-plain", rounds=10, model="mlp").fit(scaled)
         assert front.score(wide) == front.score(scaled)
         with pytest.raises(InvalidInput, match="standardised by other numbers than in training"):
             front.score(groups((30, 30), seed=3).standardised())

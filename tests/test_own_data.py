@@ -230,8 +230,12 @@ def test_inspection_says_what_was_understood(folder: Path) -> None:
     counts[1] += 1
     assert report["class_samples"] == counts.tolist()
     said = " ".join(report["remarks"])
-    for words in ("a.csv: x has a value of size 1e+09 in line 7", "nothing to test on", "times in scale"):
+    for words in ("a.csv: x has a value of size 1e+09 in line 7", "nothing to test on"):
         assert words in said
+    assert "times in scale" not in said  # features of tables are standardised, unless
+    job = f'[data]\nname = "folder"\npath = "{folder}"\nlabel = "kind"\nstandardise = false\n'
+    (file := folder.parent / "job.toml").write_text(job)
+    assert "times in scale" in " ".join(inspect_path(file, {})["remarks"])
     table = inspect_path(one_table(folder), {"client": "site", "label": ["kind"]})
     assert (table["kind"], table["clients"]) == ("table", 2)
     missing = inspect_path(one_table(folder), {"label": ["kind"]})
@@ -289,7 +293,8 @@ class TestHuggingFace:
 
     def test_a_column_says_whose_a_row_is(self, dataset: Any, folder: Path, tmp_path: Path) -> None:
         dataset.save_to_disk(str(tmp_path / "saved"))
-        data = f"data={{name='hugging-face', path='{tmp_path / 'saved'}', client='site', label='kind'}}"
+        known = "client='site', label='kind', standardise=false"
+        data = f"data={{name='hugging-face', path='{tmp_path / 'saved'}', {known}}}"
         same(make_federation(read_config(None, [data])), read_folder(folder, columns=BOTH))
         assert inspect_path(tmp_path / "saved", {"client": "site", "label": ["kind"]})["trainable"]
 

@@ -193,14 +193,17 @@ def _outputs(file: Path, x: np.ndarray) -> Any:
     if file.suffix == ".pt":
         content = torch.load(file, weights_only=True)
         state, mean, scale = content["state_dict"], content["mean"], content["scale"]
+        target_mean, target_scale = content["target_mean"], content["target_scale"]
     else:
         from safetensors.torch import load_file
 
         state = load_file(file)
         mean, scale = state.pop("input.mean"), state.pop("input.scale")
+        target_mean, target_scale = state.pop("target.mean"), state.pop("target.scale")
     module = mlp(3, 1, (8,))
     module.load_state_dict(state)
-    return module(((torch.from_numpy(x) - mean) / scale).float()).detach().numpy()
+    output = module(((torch.from_numpy(x) - mean) / scale).float()) * target_scale + target_mean
+    return output.detach().numpy()
 
 
 NET = """

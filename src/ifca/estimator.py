@@ -6,13 +6,11 @@ import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import nn
@@ -26,17 +24,20 @@ from ifca.core.types import ClusterState, Params
 from ifca.data import Federation
 from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
-from ifca.models import as_factory, linear, mlp
+from ifca.models import BuiltIn, as_factory
 from ifca.models.task import Factory, Loss
 from ifca.runs.auto_k import recipe_of
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, ModelConfig
+from ifca.runs.make import given_model
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData
 from ifca.runs.results import finished_summary, models_header, restart_report, write_results
 from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
+from ifca.runs.scaled import Scale
 from ifca.training import Fitted, Job, choose_device, fit
 from ifca.training.job import Clusterer, EngineName
+from ifca.training.poor_fit import warn_of_poor_fit
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
 from ifca.use.card import write_card
@@ -54,23 +55,26 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
     The arguments are those of Recipe, plus: k may be "auto" (as many clusters as the referee finds; so it is
-    for "ifca" where k is left out, others take 2), model (a torch module, or a function that makes one;
-    None: an MLP for classification, linear for regression), loss (per sample), precision, engine, device,
-    memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a scikit-learn clusterer, or a
-    function of k and seed), on_round (a function of state and record, called after every round), callbacks
-    (told of every start, round and end: ifca.core.callbacks.Callback).
+    for "ifca" where k is left out, others take 2), model (a torch module, a function that makes one, or a
+    name as in configs; None: by the data, "auto"), loss (per sample), standardise and standardise_target (as
+    in configs: features and float targets at mean 0 and variance 1, scaled back in all that is said),
+    precision, engine, device, memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a
+    scikit-learn clusterer, or a function of k and seed), on_round (a function of state and record, called
+    after every round), callbacks (told of every start, round and end: ifca.core.callbacks.Callback).
 
     After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
-    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each
-    restart). After fit only: fitted_ (everything else), personalised_ (what clients chose, where asked for).
+    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each),
+    quality_ (metrics of test data). After fit only: fitted_ (everything else), personalised_ (if asked for).
     """
 
     def __init__(
         self,
         k: int | Literal["auto"] | None = None,
         *,
-        model: nn.Module | Factory | None = None,
+        model: nn.Module | Factory | str | None = None,
         loss: Loss | None = None,
+        standardise: Scale = "auto",
+        standardise_target: Scale = "auto",
         algorithm: str = "ifca",
         rounds: int = 100,
         option: Option = "model",
@@ -85,6 +89,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),
+        class_weights: Literal["balanced"] | tuple[float, ...] | None = None,
         augment: bool = False,
         stable_after: int | None = None,
         recheck_every: int = 10,
@@ -134,10 +139,9 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         best = starts[best_restart([start.train_loss for start in starts])]
         self.fitted_: Fitted = best
         theta = {name: value.cpu() for name, value in best.state.theta.items()}
-        own = None if self.model is None and self.loss is None else job.model
-        facts = {**models_header(best), "personal": job.method.personal}
-        usual = usual_losses_of(best)
-        self._use = Trained(None, self._config(job), theta, facts, Code(), usual, own, self.loss)
+        own = None if isinstance(job.model, BuiltIn) else job.model
+        known = theta, models_header(best), Code(), usual_losses_of(best), own, self.loss
+        self._use = Trained(None, self._config(job), *known)
         self.models_: Params = best.state.theta
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = renumbered(best.history, best.places, job.models)
@@ -146,12 +150,11 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         if job.recipe.personalise:
             self.personalise()
         told.finished(best.outcome())
+        warn_of_poor_fit(best)
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
-            advice = "try more restarts, or a smaller k"
-            warnings.warn(
-                f"only {live} of {job.recipe.k} clusters have clients; {advice}", FewerClustersWarning, 2
-            )
+            said = f"only {live} of {job.recipe.k} clusters have clients; try more restarts, or a smaller k"
+            warnings.warn(said, FewerClustersWarning, 2)
         return self
 
     def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
@@ -223,15 +226,11 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         return front
 
     def _job(self, federation: Federation) -> Job:
-        if not isinstance(federation, Federation):
-            raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
-        inputs = int(torch.Size(federation.input_shape).numel())
-        maker = linear if federation.classes is None else mlp
-        default: Factory = partial(maker, inputs, federation.outputs)
+        federation, model = given_model(self, federation)
         return Job(
             federation,
             recipe_of(self.get_params(deep=False), len(federation.train)),
-            default if self.model is None else as_factory(self.model),
+            model,
             loss=self.loss,
             engine=self.engine,
             device=choose_device(self.device),
@@ -243,7 +242,8 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, job: Job) -> Config:
         """The config of a run that this would have been; what was a Python object is called python."""
-        named = ModelConfig() if self.model is None and self.loss is None else ModelConfig(name=GIVEN)
+        ours = isinstance(job.model, BuiltIn) and self.loss is None
+        named = ModelConfig(name=(self.model or "auto") if ours else GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
         recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {"k": self.k}
         return Config(**recipe, **settings, model=named, data=GivenData("python"))

@@ -83,7 +83,7 @@ def gradient(task: Task, theta: Params, data: Data) -> Params:
     """(Stochastic) gradient of F_i, plus the regulariser's (line 9). No samples: zero."""
 
     def objective(theta: Params) -> Tensor:
-        loss = mean_loss(task, theta, data)
+        loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
         return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
 
     result: Params = torch.func.grad(objective)(theta)

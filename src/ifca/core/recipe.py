@@ -50,6 +50,10 @@ class Recipe:
     """Adds l2/2 ||theta||^2 to the local objective; never to the loss that decides an identity."""
     l2_layers: tuple[str, ...] = ()
     """Layers that l2 applies to; empty: all."""
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
+    """What a sample's loss counts in gradients, by its class: numbers, or "balanced": n / (classes x the
+    class's samples), counted over all training clients, so that rare classes count as much as frequent ones.
+    Losses that are reported, or decide an identity, are never weighted."""
     augment: bool = False
     """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
     stable_after: int | None = None
@@ -80,7 +84,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
-        for name in ("shared", "l2_layers"):
+        for name in ("shared", "l2_layers", "class_weights"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
@@ -102,6 +106,10 @@ class Recipe:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
+        if isinstance(self.class_weights, tuple) and not all(
+            math.isfinite(weight) and weight > 0 for weight in self.class_weights
+        ):
+            raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
         if self.local_epochs is not None and self.batch_size is None:
             raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
         if self.resample and self.batch_size is not None:

@@ -43,7 +43,7 @@ class Task:
     output: Callable[[Params, Tensor], Tensor]
     """theta, x [n, ...] -> outputs [n, ...]; samples do not influence each other."""
     loss: Callable[[Tensor, Tensor], Tensor]
-    """outputs, y -> loss per sample [n]."""
+    """outputs, y -> loss per sample [n]: what decides identities and is reported."""
     correct: Callable[[Tensor, Tensor], Tensor] | None = None
     """outputs, y -> 1 where the prediction is right [n]; None for regression."""
     penalty: Callable[[Params], Tensor] | None = None
@@ -58,6 +58,13 @@ class Task:
     """The precision of layers, where it is lower than that of parameters."""
     augment: Callable[[Tensor, Tensor], Tensor] | None = None
     """x [n, ...], draws [n] -> x to take a gradient on; never part of the loss that decides an identity."""
+    objective: Callable[[Tensor, Tensor], Tensor] | None = None
+    """The same for gradients alone, where training minimises another loss (class weights, scaled targets)."""
+
+    @property
+    def minimised(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """outputs, y -> what gradients are taken of, per sample [n]."""
+        return self.loss if self.objective is None else self.objective
 
 
 class ClientReply(NamedTuple):

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ class Federation:
     scaling: Scaling | None = None  # what was done to the features, where they were standardised
     features: tuple[str, ...] | None = None  # their names, where they have any
     preparation: Preparation | None = None  # how the columns of tables became features
+    target_scaling: Scaling | None = None  # what was done to the targets of a regression
+    through_origin: bool = False  # y = <x, theta*> as drawn (the paper's): no intercept, nothing is scaled
+    class_counts: tuple[int, ...] | None = None  # training samples of each class, where they are elsewhere
 
     def __repr__(self) -> str:
         """In a line."""
@@ -76,6 +79,36 @@ class Federation:
         train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (self.train, self.test))
         assert train is not None
         return replace(self, train=train, test=test, scaling=scaling)
+
+    def with_scaled_targets(self) -> Federation:
+        """The same federation with every target at mean 0 and variance 1 over all training samples."""
+        scaling = Scaling.of_targets(self.train)
+        train, test = (part and replace(part, y=scaling.apply(part.y)) for part in (self.train, self.test))
+        assert train is not None
+        return replace(self, train=train, test=test, target_scaling=scaling)
+
+    def count_classes(self) -> tuple[int, ...]:
+        """Training samples of each class, summed over the clients."""
+        assert self.classes is not None
+        if self.class_counts is not None:
+            return self.class_counts
+        return tuple(torch.bincount(self.train.y.long(), minlength=self.classes).tolist())
+
+    def class_weights(
+        self, asked: Literal["balanced"] | tuple[float, ...] | None
+    ) -> tuple[float, ...] | None:
+        """What a sample of each class counts in training; balanced: n / (classes there are x its samples)."""
+        if asked is None:
+            return None
+        if self.classes is None:
+            raise InvalidInput("class_weights: the targets y are floats (regression), which have no classes")
+        if asked != "balanced":
+            if len(asked) != self.classes:
+                raise InvalidInput(f"class_weights has {len(asked)} numbers for {self.classes} classes")
+            return asked
+        counts = self.count_classes()
+        present = sum(count > 0 for count in counts)
+        return tuple(sum(counts) / (present * count) if count else 1.0 for count in counts)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,4 +1,4 @@
-"""Standardised features: every feature to mean 0 and variance 1, over all training clients."""
+"""Standardised features and targets: each to mean 0 and variance 1, over all training clients."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from ifca.data.clients import Clients, features
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (x - mean) / scale, feature by feature."""
+    """x -> (x - mean) / scale, feature by feature, or target by target."""
 
     mean: Tensor  # [...] the shape of a sample
     scale: Tensor  # [...] standard deviations; 1 where a feature never changes
 
     @classmethod
     def of(cls, clients: Clients) -> Scaling:
-        """From the training samples of all clients.
+        """Of the features, from the training samples of all clients.
 
         The mean and then the mean squared deviation are sums over clients divided by the number of
         samples: numbers that a federation can add up without showing anybody's data.
         """
-        x = features(clients.x, torch.float64)
+        return cls._of(features(clients.x, torch.float64))
+
+    @classmethod
+    def of_targets(cls, clients: Clients) -> Scaling:
+        """The same of the targets."""
+        return cls._of(clients.y.double())
+
+    @classmethod
+    def _of(cls, x: Tensor) -> Scaling:
         mean = x.mean(0)
         scale = ((x - mean) ** 2).mean(0).sqrt()
         constant = scale <= 1e-12 * x.abs().amax(0).clamp(min=1e-300)
@@ -36,6 +44,12 @@ class Scaling:
         exact = features(x, torch.float64)
         kind = torch.float64 if x.dtype == torch.float64 else torch.float32
         return ((exact - self.mean.to(x.device)) / self.scale.to(x.device)).to(kind)
+
+    def undo(self, outputs: Tensor) -> Tensor:
+        """What a model says [n, ...] in the units of the targets."""
+        scale, mean = (part.flatten().to(outputs.device) for part in (self.scale, self.mean))
+        flat = outputs.reshape(len(outputs), -1).double() * scale + mean
+        return flat.to(outputs.dtype).view_as(outputs)
 
     def to_json(self) -> dict[str, Any]:
         """For a file's header."""

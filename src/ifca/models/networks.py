@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 def linear(inputs: int, outputs: int = 1, *, bias: bool = False) -> nn.Module:
-    """The paper's linear model <x, theta>; no intercept unless asked for."""
+    """The paper's linear model <x, theta>; bias: with an intercept, which all data but the paper's need."""
     return nn.Sequential(OrderedDict(flatten=nn.Flatten(), fc1=nn.Linear(inputs, outputs, bias=bias)))
 
 
@@ -27,6 +27,38 @@ def mlp(inputs: int, outputs: int, hidden: tuple[int, ...] = (200,)) -> nn.Modul
         layers[f"relu{i}"] = nn.ReLU()
     layers.popitem()  # no ReLU after the last layer
     return nn.Sequential(layers)
+
+
+class ChannelsFirst(nn.Module):
+    """Images [n, height, width] or [n, height, width, channels] -> [n, channels, height, width]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Grey or coloured."""
+        return x.unsqueeze(1) if x.dim() == 3 else x.permute(0, 3, 1, 2)
+
+
+def cnn(shape: tuple[int, ...], outputs: int) -> nn.Module:
+    """Two 3 x 3 convolutions of 16 and 32 channels, each pooled by 2, and a hidden layer of 64.
+
+    shape: of an image, [height, width], [channels, height, width] or [height, width, channels].
+    """
+    last = len(shape) == 3 and shape[0] not in (1, 3, 4) and shape[2] in (1, 3, 4)
+    channels, height, width = (1, *shape) if len(shape) == 2 else (shape[2], *shape[:2]) if last else shape
+    return nn.Sequential(
+        OrderedDict(
+            channels=ChannelsFirst() if last or len(shape) == 2 else nn.Identity(),
+            conv1=nn.Conv2d(channels, 16, 3, padding=1),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(16, 32, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(32 * (height // 4) * (width // 4), 64),
+            relu3=nn.ReLU(),
+            out=nn.Linear(64, outputs),
+        )
+    )
 
 
 class Standardise(nn.Module):

@@ -42,6 +42,16 @@ def accurate(output: Tensor, y: Tensor) -> Tensor:
     return (output.argmax(-1) == y).to(output.dtype)
 
 
+def weighted(loss: Loss, weights: Tensor) -> Loss:
+    """The loss times the weight of the sample's class; weights: [classes]."""
+    return lambda output, y: loss(output, y) * weights.to(output.dtype)[y]
+
+
+def in_units(loss: Loss, square: float) -> Loss:
+    """A squared error of scaled targets in the units of the data; square: of what a target of 1 is."""
+    return lambda output, y: loss(output, y) * square
+
+
 def as_factory(model: nn.Module | Factory) -> Factory:
     """A function that makes a freshly initialised module, from such a function or from a module."""
     if not isinstance(model, nn.Module):
@@ -99,8 +109,14 @@ def make_task(
     device: torch.device,
     loss: Loss | None = None,
     low: torch.dtype | None = None,
+    class_weights: tuple[float, ...] | None = None,
+    target_scale: Tensor | None = None,
 ) -> Task:
-    """The module as a function of its parameters, with its loss and regulariser; low: precision of layers."""
+    """The module as a function of its parameters, with its loss and regulariser; low: precision of layers.
+
+    class_weights: of a sample's loss in gradients, by its class. target_scale: what a target of 1 is in the
+    units of the data; one target's loss is reported in these, squared.
+    """
     check_module(module)
     module = copy.deepcopy(module).to(device).requires_grad_(False).eval()
     names = [name for name, _ in module.named_parameters()]
@@ -121,9 +137,15 @@ def make_task(
         squares = [(value**2).sum() for name, value in theta.items() if name in chosen]
         return recipe.l2 / 2 * torch.stack(squares).sum()
 
+    plain = loss or (squared_error if regression else cross_entropy)
+    reported, objective = plain, None
+    if class_weights is not None:
+        objective = weighted(plain, torch.tensor(class_weights, device=device))
+    if target_scale is not None and target_scale.numel() == 1 and loss is None:
+        reported, objective = in_units(plain, float(target_scale) ** 2), plain
     return Task(
         output,
-        loss or (squared_error if regression else cross_entropy),
+        reported,
         None if regression else accurate,
         penalty if recipe.l2 else None,
         first_layer(module),
@@ -131,6 +153,7 @@ def make_task(
         module=module,
         low=low,
         augment=augment_of(module) if recipe.augment else None,
+        objective=objective,
     )
 
 

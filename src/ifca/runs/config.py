@@ -34,10 +34,12 @@ class ModelConfig:
     """The model that every cluster trains."""
 
     name: str = "auto"
-    """linear, logistic, mlp, cifar-cnn, femnist-cnn, or package.module:function of your own; auto: mlp for
-    classification, linear for regression."""
-    hidden: tuple[Positive, ...] = (200,)
-    """Widths of the hidden layers of mlp."""
+    """linear, logistic, mlp, cnn, cifar-cnn, femnist-cnn, or package.module:function of your own. auto: for
+    images cnn, for tables mlp, linear or logistic where there are few samples, else mlp. linear has an
+    intercept, but not for data.name = "synthetic", the paper's experiment."""
+    hidden: tuple[Positive, ...] | None = None
+    """Widths of the hidden layers of mlp; none: 200, of auto as wide as two training samples for each
+    parameter allow (at most 128)."""
     loss: str | None = None
     """package.module:function of your own: outputs, y -> a loss per sample [n]; none: cross-entropy, or
     squared error in regression."""

@@ -20,7 +20,7 @@ from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of
 from ifca.runs.config import Config, parse_config, read_config
-from ifca.runs.make import make_federation
+from ifca.runs.make import read_federation
 from ifca.runs.own_data_config import FolderData, OwnFiles
 from ifca.runs.run_code import code_of, kept_code
 from ifca.runs.run_folder import is_run_folder
@@ -43,10 +43,10 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
         elif isinstance(data, OwnFiles):
             clients = data.clients(config.seed, problems)
         else:
-            clients = _clients(make_federation(config, code))
+            clients = _clients(read_federation(config, code))
     except InvalidInput as reason:
         problems(str(reason))
-    classes, standardise = getattr(data, "classes", None), getattr(data, "standardise", False)
+    classes, standardise = getattr(data, "classes", None), getattr(data, "standardise", False) is not False
     report = inspect_clients(clients, classes, problems, standardise=standardise)
     features = clients[0].features if clients else None
     known = clients[0].preparation if clients else None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
+from torch import nn
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation
 from ifca.methods import Aggregation, Method, register, register_aggregation
-from ifca.models import as_factory, cifar_cnn, femnist_cnn, linear, logistic, mlp
+from ifca.models import BuiltIn, as_factory, choose_model
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.auto_k import recipe_of
 from ifca.runs.config import Config
@@ -19,6 +20,7 @@ from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
 from ifca.runs.own_modules import own_function
 from ifca.runs.run_code import code_of
+from ifca.runs.scaled import Scale, scaled
 from ifca.training import Job, choose_device
 from ifca.training.checkpoint import models_of
 
@@ -30,11 +32,12 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     code = code_of(config) if code is None else code
     register_own(config, code)
     federation = federation or make_federation(config, code)
-    warm = None if config.warm_start is None else models_of(Path(config.warm_start) / "models.safetensors")[0]
+    before = None if config.warm_start is None else Path(config.warm_start) / "models.safetensors"
+    warm, header = (None, {}) if before is None else models_of(before)
     return Job(
         federation,
         recipe_of(vars(config), len(federation.train)),
-        make_model(config, federation.input_shape, federation.outputs, federation.classes is None, code),
+        make_model(config, federation, code, header.get("model")),
         loss=make_loss(config, code),
         metrics=make_metrics(config, code),
         engine=config.engine,
@@ -65,7 +68,20 @@ def _own(field: str, name: str, code: Code, kind: type[Kind]) -> Kind:
 
 
 def make_federation(config: Config, code: Code | None = None) -> Federation:
-    """Load or draw the data."""
+    """Load or draw the data, and scale them as the config says."""
+    data, model = config.data, config.model
+    features, target = getattr(data, "standardise", False), getattr(data, "standardise_target", False)
+    return scaled(
+        read_federation(config, code),
+        features,
+        target,
+        own_model=":" in model.name,
+        own_loss=model.loss is not None,
+    )
+
+
+def read_federation(config: Config, code: Code | None = None) -> Federation:
+    """Load or draw the data as they are."""
     if isinstance(config.data, FunctionData):
         return config.data.federation(code_of(config) if code is None else code)
     return config.data.federation(config.seed)
@@ -83,33 +99,55 @@ def make_metrics(config: Config, code: Code) -> dict[str, Metric]:
 
 
 def make_model(
-    config: Config, input_shape: tuple[int, ...], outputs: int, regression: bool, code: Code
+    config: Config, federation: Federation, code: Code, begun: dict[str, Any] | None = None
 ) -> Factory:
-    """A function that makes a freshly initialised module."""
+    """One of ifca's own models, or a function that makes the user's; begun: what auto goes on with."""
     model = config.model
-    inputs, name = int(torch.Size(input_shape).numel()), model.name
-    if name == "auto":
-        name = "linear" if regression else "mlp"
-    if ":" in name:
-        return as_factory(own_function("model.name", name, code))
-    if regression and name in ("logistic", "cifar-cnn", "femnist-cnn"):
-        raise InvalidInput(
-            f"model.name is {name}, which classifies, but the targets y are floats (regression)"
-        )
-    makers: dict[str, Factory] = {
-        "linear": lambda: linear(inputs, outputs),
-        "logistic": lambda: logistic(inputs, outputs),
-        "mlp": lambda: mlp(inputs, outputs, model.hidden),
-        "cifar-cnn": lambda: cifar_cnn(outputs),
-        "femnist-cnn": lambda: femnist_cnn(outputs),
-    }
-    if name == GIVEN:
+    if model.name == GIVEN:
         raise InvalidInput("model.name is python: the model was given from Python; give it again as model=")
-    if name not in makers:
-        raise InvalidInput(
-            f"model.name: unknown model {name} (known: {', '.join(makers)}, or module:function)"
-        )
-    return makers[name]
+    if ":" in model.name:
+        return as_factory(own_function("model.name", model.name, code))
+    if model.name == "auto" and begun is not None:
+        return BuiltIn.from_json(begun, federation.input_shape, federation.outputs)
+    return built_in(model.name, federation, model.hidden)
+
+
+def built_in(name: str, federation: Federation, hidden: tuple[int, ...] | None = None) -> BuiltIn:
+    """The model of a name, or the one that the data suggest ("auto"): the same for configs and Python."""
+    return choose_model(
+        name,
+        hidden,
+        federation.input_shape,
+        federation.outputs,
+        regression=federation.classes is None,
+        pixels=federation.train.x.dtype == torch.uint8,
+        samples=int(federation.train.offsets[-1]),
+        through_origin=federation.through_origin,
+    )
+
+
+class Given(Protocol):
+    """What a training in Python says of its data and its model (IFCA's arguments)."""
+
+    model: nn.Module | Factory | str | None
+    loss: Loss | None
+    standardise: Scale
+    standardise_target: Scale
+
+
+def given_model(given: Given, federation: Federation) -> tuple[Federation, Factory]:
+    """The data and the model of a training in Python, as of a config; no model: "auto"."""
+    if not isinstance(federation, Federation):
+        raise InvalidInput(f"fit takes a Federation, got {type(federation).__name__}")
+    name = "auto" if given.model is None else given.model
+    federation = scaled(
+        federation,
+        given.standardise,
+        given.standardise_target,
+        own_model=not isinstance(name, str),
+        own_loss=given.loss is not None,
+    )
+    return federation, built_in(name, federation) if isinstance(name, str) else as_factory(name)
 
 
 def _callable(field: str, name: str, code: Code) -> Loss:

@@ -15,8 +15,6 @@ from ifca.data.fit_preparation import Override
 from ifca.data.problems import Complain, refuse
 from ifca.data.sources.columns import Columns, Rows
 from ifca.data.sources.folder import (
-    Standardise,
-    federation_of,
     folder_clients,
     folder_rows,
     table_clients,
@@ -26,6 +24,7 @@ from ifca.data.sources.huggingface import dataset_clients, read_hugging_face
 from ifca.data.sources.leaf import leaf_clients
 from ifca.runs.own_code import Code
 from ifca.runs.own_modules import own_function
+from ifca.runs.scaled import Scale
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -45,9 +44,12 @@ class OwnFiles:
     """Number of classes, whose labels are numbers from 0; none: what the labels say."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of each client's samples kept to test on, where the data have no test part of their own."""
-    standardise: Standardise = "auto"
-    """Every feature to mean 0 and variance 1 over the training samples of all clients; auto: in tables that
-    have more than columns of numbers."""
+    standardise: Scale = "auto"
+    """Every feature to mean 0 and variance 1 over the training samples of all clients; auto: of tables of
+    floats for ifca's own models, and of tables with words or missing cells."""
+    standardise_target: Scale = "auto"
+    """Every target of a regression likewise; losses and predictions are scaled back. auto: for ifca's own
+    models and loss."""
     seed: int | None = None
     """Seed of the choice of test samples; none: the run's seed."""
 
@@ -74,7 +76,7 @@ class OwnFiles:
 
     def federation(self, seed: int) -> Federation:
         """Read and put together."""
-        return federation_of(self.clients(seed), self.classes, self.standardise)
+        return Federation.from_clients(self.clients(seed), self.classes)
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -161,8 +163,10 @@ class FunctionData:
     """Keyword arguments of that function."""
     classes: Positive | None = None
     """Number of classes; none: the largest label and one."""
-    standardise: bool = False
-    """Every feature to mean 0 and variance 1 over the training samples of all clients."""
+    standardise: Scale = "auto"
+    """As of files."""
+    standardise_target: Scale = "auto"
+    """As of files."""
 
     def federation(self, code: Code) -> Federation:
         """Call it. code: the user's modules."""
@@ -174,8 +178,7 @@ class FunctionData:
         except Exception as reason:
             what = f"{type(reason).__name__}: {reason}"
             raise InvalidInput(f"data.load: {self.load} failed ({what})") from reason
-        federation = self._as_federation(made)
-        return federation.standardised() if self.standardise else federation
+        return self._as_federation(made)
 
     def _as_federation(self, made: Any) -> Federation:
         if isinstance(made, Federation):

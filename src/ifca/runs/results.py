@@ -16,6 +16,7 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
+from ifca.models import BuiltIn
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
 from ifca.runs.differences import DIFFERENCES, differences
@@ -27,6 +28,8 @@ from ifca.runs.undecided import undecided
 from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
+from ifca.training.poor_fit import poor_fit
+from ifca.training.quality import tested_quality
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
 ARI = 0.9
@@ -60,7 +63,7 @@ def write_results(
 
 def models_header(fitted: Fitted) -> dict[str, Any]:
     """What must be known of the models to use them."""
-    federation = fitted.job.federation
+    federation, model = fitted.job.federation, fitted.job.model
     return {
         "algorithm": fitted.job.recipe.algorithm,
         "personal": fitted.job.method.personal,
@@ -72,6 +75,11 @@ def models_header(fitted: Fitted) -> dict[str, Any]:
         "pixels": federation.train.x.dtype == torch.uint8,
         "scaling": None if federation.scaling is None else federation.scaling.to_json(),
         "preparation": None if federation.preparation is None else federation.preparation.to_json(),
+        "target_scaling": (
+            None if federation.target_scaling is None else federation.target_scaling.to_json()
+        ),
+        "class_weights": fitted.job.class_weights,
+        "model": model.to_json() if isinstance(model, BuiltIn) else None,
     }
 
 
@@ -94,7 +102,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     sizes = cluster_sizes(fitted.labels, models)
     live, events = sum(size > 0 for size in sizes), _events(fitted)
     seconds = [record["seconds"] for record in fitted.history]
-    asked = torch.zeros(len(fitted.labels), dtype=torch.bool)
+    asked, quality = torch.zeros(len(fitted.labels), dtype=torch.bool), tested_quality(fitted)
     final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
     return {
         "algorithm": config.algorithm,
@@ -116,6 +124,8 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         **_own_metrics(fitted),
         **served_numbers(fitted),
         "train_loss": fitted.train_loss,
+        "quality": quality,
+        "warnings": poor_fit(fitted, quality),
         "cluster_sizes": None if method.personal else sizes,
         "live_clusters": live,
         **_recovered(fitted),

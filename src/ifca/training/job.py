@@ -103,9 +103,22 @@ class Job:
         """The model as a function, with its loss."""
         regression = self.federation.classes is None
         low = torch.bfloat16 if self.precision == "bfloat16" else None
+        scaling = self.federation.target_scaling
         return make_task(
-            self.template, self.recipe, regression=regression, device=self.device, loss=self.loss, low=low
+            self.template,
+            self.recipe,
+            regression=regression,
+            device=self.device,
+            loss=self.loss,
+            low=low,
+            class_weights=self.class_weights,
+            target_scale=None if scaling is None else scaling.scale,
         )
+
+    @cached_property
+    def class_weights(self) -> tuple[float, ...] | None:
+        """What a sample of each class counts in gradients; None: all the same."""
+        return self.federation.class_weights(self.recipe.class_weights)
 
     @cached_property
     def shared(self) -> frozenset[str]:

@@ -21,10 +21,16 @@ def client_metrics(job: Job, theta: Params, clients: Clients, rule: Tensor) -> d
             continue
         data = clients.one(i, job.device, job.dtype)
         with torch.no_grad():
-            output = job.task.output(select(theta, j), data.x)
+            output, y = in_units(job, job.task.output(select(theta, j), data.x), data.y)
             for name in job.metrics:
-                table[name][i] = _value(job, name, output, data.y)
+                table[name][i] = _value(job, name, output, y)
     return table
+
+
+def in_units(job: Job, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs and targets in the units of the data, where targets were scaled for training."""
+    scaling = job.federation.target_scaling
+    return (output, y) if scaling is None else (scaling.undo(output), scaling.undo(y))
 
 
 def mean_metrics(table: dict[str, Tensor], sizes: Tensor) -> dict[str, float | None]:

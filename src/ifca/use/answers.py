@@ -62,6 +62,6 @@ class Personal:
 
     def _said(self, x: ArrayLike) -> Predictions:
         assert self._made.personal is not None
-        outputs = flat(self._made.personal.outputs(self._data(x).x))
+        outputs = flat(self._trained.in_units(self._made.personal.outputs(self._data(x).x)))
         names = self._trained.class_names
         return Predictions(self.cluster, outputs, self._trained.classes, None, class_names=names)

@@ -11,6 +11,7 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
+from ifca.training.quality import quality_of
 from ifca.use.trained import Trained, open_trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
@@ -53,6 +54,7 @@ def assignment(trained: Trained, data: Data, where: str) -> dict[str, Any]:
         "margin": None,
         "margin_in_errors": None,
         "usual_loss": trained.usual.get(best),
+        "quality": _quality(trained, best, data),
         "warnings": [],
     }
     if second is not None:
@@ -62,6 +64,14 @@ def assignment(trained: Trained, data: Data, where: str) -> dict[str, Any]:
         found["margin_in_errors"] = float(gap.mean()) / error if error > 0 else None
     found["warnings"] = _warnings(found, float(losses[best]))
     return found
+
+
+def _quality(trained: Trained, best: int, data: Data) -> dict[str, Any]:
+    """How well the chosen model predicts the client's samples."""
+    with torch.no_grad():
+        outputs = trained.in_units(trained.task.output(trained.model(best), data.x))
+    y = trained.in_units(data.y)
+    return quality_of(outputs.reshape(len(y), -1).numpy(), y.numpy(), trained.classes)
 
 
 def _warnings(found: dict[str, Any], loss: float) -> list[str]:

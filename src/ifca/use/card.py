@@ -15,17 +15,10 @@ from ifca.data.preparation import Preparation
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, write_config
 from ifca.runs.results import SUMMARY
-from ifca.use.export import columns_file
+from ifca.use.export import SCALINGS, columns_file
 from ifca.use.trained import Trained, open_trained
 
 MOST_NAMES = 30
-CALLS = {  # how a built-in model is made again
-    "linear": "linear({inputs}, {outputs})",
-    "logistic": "logistic({inputs}, {outputs})",
-    "mlp": "mlp({inputs}, {outputs}, {hidden})",
-    "cifar-cnn": "cifar_cnn({outputs})",
-    "femnist-cnn": "femnist_cnn({outputs})",
-}
 
 
 def write_card(
@@ -67,7 +60,7 @@ def _about(
         f"| exported | {now} |",
         f"| from the run | `{directory.resolve().name}` ({how}) |",
         f"| cluster | {cluster}, one of {summary['live_clusters']} with clients |",
-        f"| model | `{trained.config.model.name}`, {count:,} parameters |",
+        f"| model | `{_name(trained)}`, {count:,} parameters |",
         f"| file | `{model.name}`, SHA-256 `{digest}` |",
         f"| checked | read back by {checked['reader']}; outputs of {checked['samples']} random samples agree "
         f"{agreement(checked['error'])} |",
@@ -132,6 +125,10 @@ def _interface(trained: Trained, model: Path) -> str:
         lines.append("- Features are used as they are.")
     if trained.classes is None:
         lines.append(f"- Output: `[n, {trained.header['outputs']}]`, the predicted target(s).")
+        if trained.target_scaling is not None:
+            lines.append(
+                f"- Targets were standardised: output * target scale + target mean, {_after(inside)}."
+            )
     else:
         both = "; second output: the probabilities" if inside else "; softmax gives probabilities"
         lines.append(f"- Output: `[n, {trained.classes}]`, a score per class{both}.")
@@ -159,38 +156,42 @@ def _loading(trained: Trained, model: Path) -> str:
     if model.suffix == ".onnx":
         code = f'session = onnxruntime.InferenceSession("{model.name}")\nsession.run(None, {{"x": x}})'
         return f"```python\nimport onnxruntime\n\n{code}\n```"
-    name = trained.config.model.name
-    if name == "auto":
-        name = "linear" if trained.classes is None else "mlp"
-    inputs = 1
-    for size in trained.input_shape:
-        inputs *= size
-    if name in CALLS:
-        call = CALLS[name].format(
-            inputs=inputs, outputs=trained.header["outputs"], hidden=tuple(trained.config.model.hidden)
-        )
+    if trained.built_in is not None:
+        call = trained.built_in.source
         made = f"from ifca.models import {call.partition('(')[0]}\n\nmodule = {call}"
     else:
-        module, _, function = name.partition(":")
+        module, _, function = trained.config.model.name.partition(":")
         made = f"from {module} import {function}\n\nmodule = {function}()"
     if model.suffix == ".pt":
         load = f'content = torch.load("{model.name}", weights_only=True)\n'
         load += 'module.load_state_dict(content["state_dict"])'
-        load += _given(trained, 'content["mean"]', 'content["scale"]')
+        load += _given(trained, *(f'content["{name}"]' for name in SCALINGS))
         return f"```python\nimport torch\n{made}\n{load}\n```"
     load = f'state = load_file("{model.name}")\n'
-    if trained.scaling is not None:
-        load += 'mean, scale = state.pop("input.mean"), state.pop("input.scale")\n'
-    load += "module.load_state_dict(state)" + _given(trained, "mean", "scale")
+    names = list(SCALINGS)[: 2 if trained.target_scaling is None else 4]
+    for name in names[0 if trained.scaling is not None else 2 :]:
+        load += f'{name} = state.pop("{SCALINGS[name]}")\n'
+    load += "module.load_state_dict(state)" + _given(trained, *SCALINGS)
     return f"```python\nfrom safetensors.torch import load_file\n{made}\n{load}\n```"
 
 
-def _given(trained: Trained, mean: str, scale: str) -> str:
-    """The line that gives the module features x as they were measured."""
+def _name(trained: Trained) -> str:
+    """The model; of auto the one that it came to."""
+    name = trained.config.model.name
+    return trained.built_in.name if name == "auto" and trained.built_in is not None else name
+
+
+def _after(inside: bool) -> str:
+    return "done inside the file" if inside else "to be done after the model"
+
+
+def _given(trained: Trained, mean: str, scale: str, target_mean: str, target_scale: str) -> str:
+    """The lines that give the module features x as they were measured, and answer in the targets' units."""
     x = "x.float() / 255" if trained.header.get("pixels") else "x.float()"
     if trained.scaling is not None:
         x = f"(({x.replace('float', 'double')} - {mean}) / {scale}).float()"
-    return f"\noutput = module({x})  # x: a tensor of features as they are given"
+    back = "" if trained.target_scaling is None else f"\noutput = output * {target_scale} + {target_mean}"
+    return f"\noutput = module({x})  # x: a tensor of features as they are given{back}"
 
 
 def _limits(summary: dict[str, Any]) -> str:

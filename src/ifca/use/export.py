@@ -24,24 +24,34 @@ from ifca.use.trained import Trained, open_trained
 
 KINDS = (".pt", ".safetensors", ".onnx")
 FORMAT = "ifca-model-1"
-MEAN, SCALE = "input.mean", "input.scale"  # names of the scaling's tensors in a .safetensors file
+SCALINGS = {  # names of the scalings' tensors in a .pt file, and in a .safetensors file
+    "mean": "input.mean",
+    "scale": "input.scale",
+    "target_mean": "target.mean",
+    "target_scale": "target.scale",
+}
 CLOSE = 1e-4  # how far the read-back outputs may be off, relative to the largest
 
 
 class Served(nn.Module):
-    """A trained model with its preprocessing: features as they are given -> outputs (and probabilities)."""
+    """A trained model with its preprocessing: features as they are given -> outputs (and probabilities).
+
+    The outputs of a regression are in the units of its targets.
+    """
 
     mean: Tensor | None
     scale: Tensor | None
+    target_mean: Tensor | None
+    target_scale: Tensor | None
 
     def __init__(self, trained: Trained, cluster: int) -> None:
         super().__init__()
         self.model = copy.deepcopy(trained.module).float().eval()
         self.model.load_state_dict(trained.model(cluster), strict=False)
         self.pixels, self.classifies = bool(trained.header.get("pixels")), trained.classes is not None
-        scaling = trained.scaling
-        self.register_buffer("mean", None if scaling is None else scaling.mean)
-        self.register_buffer("scale", None if scaling is None else scaling.scale)
+        for prefix, scaling in (("", trained.scaling), ("target_", trained.target_scaling)):
+            self.register_buffer(prefix + "mean", None if scaling is None else scaling.mean)
+            self.register_buffer(prefix + "scale", None if scaling is None else scaling.scale)
         self.requires_grad_(False).eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -50,6 +60,8 @@ class Served(nn.Module):
         if self.mean is not None and self.scale is not None:
             x = ((x.double() - self.mean) / self.scale).float()  # a mean may be far larger than its scale
         output = self.model(x)
+        if self.target_mean is not None and self.target_scale is not None:
+            output = (output.double() * self.target_scale + self.target_mean).float()
         return (output, output.softmax(-1)) if self.classifies else (output,)
 
 
@@ -70,7 +82,7 @@ def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
     served = Served(trained, cluster)
     x = _examples(trained)
     with torch.no_grad():
-        expected = trained.task.output(trained.model(cluster), trained.inputs(x)).float()
+        expected = trained.in_units(trained.task.output(trained.model(cluster), trained.inputs(x))).float()
     write = {".pt": _write_pt, ".safetensors": _write_safetensors, ".onnx": _write_onnx}[to.suffix]
     write(trained, served, to)
     found, reader = _read_back(trained, to, x)
@@ -110,7 +122,7 @@ def _state(served: Served) -> dict[str, Tensor]:
 
 
 def _write_pt(trained: Trained, served: Served, to: Path) -> None:
-    scaling = {"mean": served.mean, "scale": served.scale}
+    scaling = {name: getattr(served, name) for name in SCALINGS}
     buffer = io.BytesIO()
     torch.save({**facts(trained), **scaling, "state_dict": _state(served)}, buffer)
     write_atomically(to, buffer.getvalue())
@@ -119,7 +131,7 @@ def _write_pt(trained: Trained, served: Served, to: Path) -> None:
 def _write_safetensors(trained: Trained, served: Served, to: Path) -> None:
     from safetensors.torch import save
 
-    given = {MEAN: served.mean, SCALE: served.scale}
+    given = {stored: getattr(served, name) for name, stored in SCALINGS.items()}
     scaling = {name: value for name, value in given.items() if value is not None}
     write_atomically(to, save({**_state(served), **scaling}, {FORMAT: json.dumps(facts(trained))}))
 
@@ -172,17 +184,18 @@ def _read_back(trained: Trained, to: Path, x: Tensor) -> tuple[NDArray[Any], str
         return _run_onnx(to, x.numpy())
     if to.suffix == ".pt":
         content = torch.load(to, weights_only=True)
-        state, mean, scale = content["state_dict"], content["mean"], content["scale"]
+        state, scaling = content["state_dict"], {name: content[name] for name in SCALINGS}
         reader = "torch.load(weights_only=True)"
     else:
         from safetensors.torch import load_file
 
         state = load_file(to)
-        mean, scale = state.pop(MEAN, None), state.pop(SCALE, None)
+        scaling = {name: state.pop(stored, None) for name, stored in SCALINGS.items()}
         reader = "safetensors"
     again = Served(trained, trained.live[0])
     again.model.load_state_dict(state)
-    again.mean, again.scale = mean, scale
+    for name, value in scaling.items():
+        setattr(again, name, value)
     return again(x)[0].numpy(), reader
 
 

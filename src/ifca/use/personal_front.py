@@ -12,10 +12,10 @@ from ifca.runs.personal_results import experience_of, personal_summary
 from ifca.training import Fitted
 from ifca.training.personalise import Personalised, personalise
 from ifca.use.answers import Personal
-from ifca.use.trained_models import TrainedModels
+from ifca.use.quality_front import QualityFront
 
 
-class PersonalFront(TrainedModels):
+class PersonalFront(QualityFront):
     """The part of IFCA, an estimator of scikit-learn, that makes clients' own models."""
 
     fitted_: Fitted

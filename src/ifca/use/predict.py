@@ -18,6 +18,7 @@ from ifca.core.client import score
 from ifca.core.errors import InvalidInput
 from ifca.core.random import key_of
 from ifca.core.types import Data, Params
+from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
 from ifca.use.personal import PersonalModel, Tuning, personal_model
 from ifca.use.samples import Samples, samples_of
@@ -180,10 +181,10 @@ def predicted(
     model, personal = trained.model(cluster), None
     if tuning is not None:
         personal = personal_model(trained, model, data, where, tuning, key)
-        outputs, report = flat(personal.outputs(data.x)), personal.report
+        outputs, report = flat(trained.in_units(personal.outputs(data.x))), personal.report
     else:
         outputs = outputs_of(trained, model, data)
-        report = {} if y is None else _quality(trained, model, data)
+        report = {} if y is None else {**_quality(trained, model, data), **_metrics(trained, outputs, y)}
     names = trained.class_names
     return Predictions(cluster, outputs, trained.classes, y, report, warnings, personal, names)
 
@@ -191,7 +192,7 @@ def predicted(
 def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:
     """[n, classes or targets]; a regression's module may give [n]."""
     with torch.no_grad():
-        return flat(trained.task.output(model, data.x))
+        return flat(trained.in_units(trained.task.output(model, data.x)))
 
 
 def flat(outputs: Tensor) -> NDArray[Any]:
@@ -203,9 +204,14 @@ def flat(outputs: Tensor) -> NDArray[Any]:
 def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Samples as the models saw them in training; without labels they are zero."""
     inputs = trained.inputs(torch.from_numpy(np.ascontiguousarray(x)))
-    labels = torch.zeros(len(x)) if y is None else torch.from_numpy(np.ascontiguousarray(y))
+    labels = torch.zeros(len(x)) if y is None else trained.targets(torch.from_numpy(np.ascontiguousarray(y)))
     labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels.long()
     return Data(inputs, labels, torch.ones(len(x), dtype=inputs.dtype))
+
+
+def _metrics(trained: Trained, outputs: NDArray[Any], y: NDArray[Any]) -> dict[str, Any]:
+    """Beside loss and accuracy, as of the run's own test data."""
+    return {"quality": quality_of(outputs, y, trained.classes)}
 
 
 def _quality(trained: Trained, model: Params, data: Data) -> dict[str, Any]:

@@ -40,21 +40,23 @@ def score_federation(trained: Trained, federation: Federation) -> float:
 
 
 def _as_trained(trained: Trained, federation: Federation) -> Federation:
-    """Features scaled as in training, where they are not yet."""
-    given, known, test = federation.scaling, trained.scaling, federation.test
+    """Features and targets scaled as in training, where they are not yet."""
+    x, y = federation.scaling, federation.target_scaling
     if federation.preparation is not None and federation.preparation != trained.preparation:
         raise InvalidInput(
             "score: the federation's tables were prepared in another way than in training; read them with "
             "Columns(preparation=...) of the federation that was trained on"
         )
-    if given is not None and (known is None or given.to_json() != known.to_json()):
-        raise InvalidInput("score: the federation is standardised by other numbers than in training")
-    if known is None or given is not None:
-        return federation
-    scaled = None if test is None else replace(test, x=known.apply(test.x))
-    return replace(
-        federation, train=replace(federation.train, x=known.apply(federation.train.x)), test=scaled
-    )
+    for given, known in ((x, trained.scaling), (y, trained.target_scaling)):
+        if given is not None and (known is None or given.to_json() != known.to_json()):
+            raise InvalidInput("score: the federation is standardised by other numbers than in training")
+
+    def as_seen(clients: Clients) -> Clients:
+        inputs = clients.x if trained.scaling is None or x is not None else trained.scaling.apply(clients.x)
+        return replace(clients, x=inputs, y=clients.y if y is not None else trained.targets(clients.y))
+
+    test = None if federation.test is None else as_seen(federation.test)
+    return replace(federation, train=as_seen(federation.train), test=test)
 
 
 def _data(trained: Trained, clients: Clients, i: int) -> Data:
@@ -75,4 +77,5 @@ def _chosen(trained: Trained, clients: Clients, i: int) -> int:
 def _said(trained: Trained, clients: Clients, i: int, j: int) -> tuple[Tensor, Tensor]:
     data = _data(trained, clients, i)
     with torch.no_grad():
-        return trained.task.output(trained.model(j), data.x), data.y
+        outputs = trained.task.output(trained.model(j), data.x)
+    return trained.in_units(outputs), trained.in_units(data.y)

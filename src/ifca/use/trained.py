@@ -25,13 +25,15 @@ from ifca.data.sources.folder import folder_clients, table_clients
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, read_table
 from ifca.methods import facts_of
-from ifca.models import make_task
+from ifca.models import BuiltIn, as_factory, make_task
+from ifca.models.built_in import HIDDEN
 from ifca.models.task import Factory, Loss, made
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config
-from ifca.runs.make import make_loss, make_model
+from ifca.runs.make import make_loss
 from ifca.runs.own_code import Code
-from ifca.runs.own_data_config import OwnFiles
+from ifca.runs.own_data_config import GIVEN, OwnFiles
+from ifca.runs.own_modules import own_function
 from ifca.runs.personal_results import experience_of
 from ifca.runs.results import MODELS, finished_summary
 from ifca.runs.run_code import RUN, kept_code, run_id
@@ -85,6 +87,19 @@ class Trained:
         return Scaling.from_json(self.header.get("scaling"))
 
     @cached_property
+    def target_scaling(self) -> Scaling | None:
+        """What was done to the targets."""
+        return Scaling.from_json(self.header.get("target_scaling"))
+
+    def in_units(self, outputs: Tensor) -> Tensor:
+        """What a model says, in the units of the targets as they are given."""
+        return outputs if self.target_scaling is None else self.target_scaling.undo(outputs)
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Labels or targets as they are given -> as the models saw them in training."""
+        return y if self.target_scaling is None else self.target_scaling.apply(y)
+
+    @cached_property
     def module(self) -> nn.Module:
         """The model as a module; its parameters are not the trained ones."""
         return made(self.factory).to(next(iter(self.theta.values())).dtype)
@@ -92,15 +107,45 @@ class Trained:
     @property
     def factory(self) -> Factory:
         """What makes the model."""
-        outputs, regression = self.header["outputs"], self.classes is None
-        named = (self.config, self.input_shape, outputs, regression, self.code)
-        return make_model(*named) if self.given is None else self.given
+        if self.given is not None:
+            return self.given
+        if self.built_in is not None:
+            return self.built_in
+        name = self.config.model.name
+        if ":" not in name:
+            raise InvalidInput(
+                "model.name is python: the model was given from Python; give it again as model="
+            )
+        return as_factory(own_function("model.name", name, self.code))
+
+    @property
+    def built_in(self) -> BuiltIn | None:
+        """The model, where it is one of ifca's own; None: the user's."""
+        name, model = self.config.model.name, self.header.get("model")
+        known = self.input_shape, self.header["outputs"]
+        if ":" in name or (name == GIVEN and (self.given_loss is None or model is None)):
+            return None
+        if model is not None:
+            return BuiltIn.from_json(model, *known)
+        if name == "auto":  # headers of older versions do not say which; linear had no intercept
+            name = "linear" if self.classes is None else "mlp"
+        return BuiltIn(name, *known, tuple(self.config.model.hidden or HIDDEN), intercept=False)
 
     @cached_property
     def task(self) -> Task:
         """The model as a function, with the loss it was trained by."""
         loss, regression = self.given_loss or make_loss(self.config, self.code), self.classes is None
-        return make_task(self.module, Recipe(), regression=regression, device=CPU, loss=loss)
+        scale = None if self.target_scaling is None else self.target_scaling.scale
+        weights = self.header.get("class_weights")
+        return make_task(
+            self.module,
+            Recipe(),
+            regression=regression,
+            device=CPU,
+            loss=loss,
+            class_weights=None if weights is None else tuple(weights),
+            target_scale=scale,
+        )
 
     @property
     def live(self) -> list[int]:
@@ -184,10 +229,13 @@ class Trained:
         """Clients that the models can judge, features as in training; where: what to name."""
         federation = Federation.from_clients(clients, self.classes)
         federation.check_fits(where, self.input_shape, self.classes, self.header["outputs"])
-        if self.scaling is None or not scaled:
+        if not scaled:
             return federation
-        train = replace(federation.train, x=self.scaling.apply(federation.train.x))
-        return replace(federation, train=train, test=None, scaling=self.scaling)
+        x, y = federation.train.x, self.targets(federation.train.y)
+        train = replace(federation.train, x=x if self.scaling is None else self.scaling.apply(x), y=y)
+        return replace(
+            federation, train=train, test=None, scaling=self.scaling, target_scaling=self.target_scaling
+        )
 
 
 def are_numbers(names: tuple[str, ...]) -> bool:

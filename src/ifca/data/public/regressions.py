@@ -29,7 +29,7 @@ def mixture_of_regressions(
 
     theta*_j is drawn from Bernoulli(0.5) per coordinate. norm "scaled" multiplies it by separation (R of
     the figures, as in the authors' code), "unit" rescales it to norm R (as in the paper's text): D1.
-    Returns the federation and theta* [clusters, d].
+    Returns the federation and theta* [clusters, d]. Its linear models go through the origin, as the paper's.
     """
     star = torch.bernoulli(torch.full((clusters, dimension), 0.5), generator=generator(seed, "theta-star"))
     star = star * separation if norm == "scaled" else star * separation / star.norm(dim=1, keepdim=True)
@@ -44,4 +44,4 @@ def mixture_of_regressions(
         return Clients(x.flatten(0, 1), y.flatten(), offsets, ids, cluster.astype(np.int64))
 
     test = draw("test", test_samples) if test_samples else None
-    return Federation(draw("train", samples), test), star
+    return Federation(draw("train", samples), test, through_origin=True), star

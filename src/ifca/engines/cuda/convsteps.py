@@ -18,7 +18,8 @@ AT_ONCE = 4096  # images that models are judged on at a time, all models togethe
 
 def conv_steps(task: Task, x: Tensor) -> ConvSteps | None:
     """For clients with inputs like x [c, n, ...]; None for other models, losses or machines."""
-    if not convnet.available() or not task.classifies or not x.is_cuda or x.dtype != torch.float32:
+    plain = task.classifies and task.objective is None
+    if not convnet.available() or not plain or not x.is_cuda or x.dtype != torch.float32:
         return None
     chain = chain_of(task.module)
     if chain is None or chain.before(x[0, :1]).dim() != 4:

@@ -47,7 +47,7 @@ def applies(task: Task, recipe: Recipe, clients: Clients, device: torch.device) 
     dense = task.first is not None and task.first.bias is not None and len(task.first.dense or ()) == 1
     alike = int(clients.sizes.min()) == int(clients.sizes.max()) and int(clients.sizes.max()) > 32
     pixels = clients.x.dtype == torch.uint8
-    plain = task.classifies and task.penalty is None and recipe.option == "model"
+    plain = task.classifies and task.objective is None and task.penalty is None and recipe.option == "model"
     return kernels is not None and device.type == "cuda" and dense and alike and pixels and plain
 
 

@@ -69,12 +69,12 @@ def local_steps(
 
 def make_signal(task: Task, first: FirstLayer, scratch: Scratch) -> Signal:
     """Written by hand for cross-entropy through ReLU and Linear layers, by autograd for everything else."""
-    if first.dense is not None and task.classifies and task.penalty is None:
+    if first.dense is not None and task.classifies and task.objective is None and task.penalty is None:
         return _dense_signal(first.dense, scratch)
     rest_of = first.rest
 
     def loss(rest: Params, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        value = (task.loss(rest_of(rest, z), y) * weight).sum()
+        value = (task.minimised(rest_of(rest, z), y) * weight).sum()
         return value if task.penalty is None else value + task.penalty(rest)
 
     slopes = vmap(grad(loss, argnums=(0, 1)))

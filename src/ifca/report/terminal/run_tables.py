@@ -11,27 +11,34 @@ from ifca.report.badly_served import badly_served
 from ifca.report.read_run import RunFolder
 from ifca.report.words import size_of, title_of
 
+LARGE = 1e5  # from here on numbers are shown by their leading digits
+QUALITY = {"auroc": "AUROC", "f1": "F1", "mae": "MAE", "r2": "R2"}
+
 
 def comparison_table(run: RunFolder) -> Table:
-    """The algorithms side by side; accuracy by both rules, in regression the test loss instead."""
+    """The algorithms side by side; accuracy by both rules, in regression the test loss instead.
+
+    How many clients are in the right cluster where that is known; else AUROC, in regression R2.
+    """
+    summaries = [run.summary, *[other.summary for other in run.baselines.values()]]
     classifies = run.summary["test_accuracy"] is not None
     table = _table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
     table.add_column("algorithm")
-    rules = (
-        ("paper's\nrule", "train\nrule")
-        if classifies
-        else ("test loss,\npaper's rule", "test loss,\ntrain rule")
-    )
-    for head in (*rules, "train\nloss", "clusters\nright %", "bytes\ndown", "bytes\nup", "seconds"):
+    loss = "" if classifies else "test loss,\n"
+    kind, show, main = ("test_accuracy", _percent, "auroc") if classifies else ("test_loss", _number, "r2")
+    known = any(summary["cluster_accuracy"] is not None for summary in summaries)
+    fourth = "clusters\nright %" if known else QUALITY[main]
+    rules = f"{loss}paper's\nrule", f"{loss}train\nrule"
+    for head in (*rules, "train\nloss", fourth, "bytes\ndown", "bytes\nup", "seconds"):
         table.add_column(head, justify="right")
-    kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
-    for summary in [run.summary, *[other.summary for other in run.baselines.values()]]:
+    for summary in summaries:
+        (quality,) = _quality((summary.get("quality") or {}).get("overall"), (main,))
         table.add_row(
             title_of(summary),
             show(summary[kind]),
             show(summary[kind + "_train_rule"]),
             _number(summary["train_loss"]),
-            _percent(summary["cluster_accuracy"]),
+            _percent(summary["cluster_accuracy"]) if known else quality,
             size_of(summary["bytes_down"]),
             size_of(summary["bytes_up"]),
             f"{summary['seconds']:.1f}",
@@ -59,7 +66,10 @@ def clusters_table(run: RunFolder) -> Table:
     true: dict[str, list[int]] = run.summary["true_clusters"] or {}
     table = _table("Recovered clusters" + (" against true ones (clients)" if true else ""))
     classifies = run.summary["test_accuracy"] is not None
-    for head in ("cluster", "clients", "test\naccuracy %" if classifies else "test\nloss", "train\nloss"):
+    judged = (run.summary.get("quality") or {}).get("clusters")
+    names = () if judged is None else ("auroc", "f1") if classifies else ("mae", "r2")
+    tested_head = "test\naccuracy %" if classifies else "test\nloss"
+    for head in ("cluster", "clients", tested_head, *(QUALITY[name] for name in names), "train\nloss"):
         table.add_column(head, justify="right")
     for name in true:
         table.add_column(f"true {name}", justify="right")
@@ -67,7 +77,8 @@ def clusters_table(run: RunFolder) -> Table:
         counts = [str(row[cluster["cluster"]]) for row in true.values()]
         tested = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
         who = str(cluster["cluster"]), str(cluster["clients"])
-        table.add_row(*who, tested, _number(cluster["train_loss"]), *counts)
+        more = _quality(None if judged is None else judged[cluster["cluster"]], names)
+        table.add_row(*who, tested, *more, _number(cluster["train_loss"]), *counts)
     return table
 
 
@@ -182,12 +193,18 @@ def _table(title: str) -> Table:
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 
 
+def _quality(found: dict[str, Any] | None, names: tuple[str, ...]) -> list[str]:
+    """Some metrics of a summary's quality; older runs have none."""
+    values = [(found or {}).get(name) for name in names]
+    return ["–" if value is None else f"{value:.4g}" for value in values]
+
+
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.2f}"
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
+    return "–" if value is None else f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}"
 
 
 def _live(live: list[int]) -> str:

@@ -63,6 +63,8 @@ def show(console: Console, folder: Path) -> None:
         console.print(metrics_table(finished))
     if summary.get("personalised"):
         _say(console, f"personalised: {personal_sentence(summary['personalised'])}")
+    for sentence in summary.get("warnings", []):
+        _say(console, f"warning: {sentence}")
     for name, baseline in summary.get("baselines", {}).items():
         if baseline.get("personalised"):
             _say(console, f"{name}, personalised: {personal_sentence(baseline['personalised'])}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 SHOWN = 10  # rows of predictions
+QUALITY = {"auroc": "AUROC", "f1": "F1", "log_loss": "log loss", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
 
 
 def assignment_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -57,4 +58,7 @@ def first_rows(table: str) -> list[str]:
 
 def _told(quality: dict[str, Any]) -> str:
     accuracy = quality["accuracy"]
-    return f"loss {quality['loss']:.4f}" + ("" if accuracy is None else f", accuracy {100 * accuracy:.2f} %")
+    told = f"loss {quality['loss']:.4f}" + ("" if accuracy is None else f", accuracy {100 * accuracy:.2f} %")
+    more = quality.get("quality") or {}
+    named = [f"{word} {more[name]:.4g}" for name, word in QUALITY.items() if more.get(name) is not None]
+    return ", ".join([told, *named])
