@@ -270,3 +270,15 @@ def test_figures_and_tables_are_saved_and_print_keeps_colours(towns: Path, tmp_p
         adjust = "getComputedStyle(document.querySelector('.bar i')).printColorAdjust"
         assert browser.evaluate(adjust) == "exact"
         assert not browser.complaints
+
+
+def test_shares_survive_standardising() -> None:
+    """A column of yes and no, scaled and back, is still told of as a share."""
+    rng = np.random.default_rng(1)
+    labels, offsets = np.arange(20) % 2, np.arange(0, 2001, 100)
+    yes = (rng.random(2000) < np.repeat(0.2 + 0.5 * labels, 100)).astype(np.float32)
+    scaled = (yes - np.float32(yes.mean())) / np.float32(yes.std())
+    back = scaled.astype(np.float64) * float(yes.std()) + float(yes.mean())
+    (found,) = compared(back[:, None], offsets, labels, [0, 1], ["ward = surgery"])
+    assert found["share"]
+    assert found["means"] == pytest.approx([0.2, 0.7], abs=0.05)

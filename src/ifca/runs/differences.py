@@ -83,7 +83,7 @@ def compared(
             "means": [float(value) for value in means[:, c]],
             "spread": float(spread[c]),
             "gap": float(gap[c]),
-            "share": bool(shares[c] and x[:, c].min() == 0 and x[:, c].max() == 1),
+            "share": bool(shares[c] and abs(x[:, c].min()) < 1e-6 and abs(x[:, c].max() - 1) < 1e-6),
         }
         for c in told
     ]

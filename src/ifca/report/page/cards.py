@@ -63,7 +63,7 @@ def _card(
     if found is not None and j in found["clusters"]:
         body += thumbnails(run, found, j)
         if told := traits(run, found, j):
-            items = Markup("").join(Markup("<li>{}</li>").format(one[0].upper() + one[1:]) for one in told)
+            items = Markup("").join(Markup("<li>{}</li>").format(one) for one in told)
             body += Markup('<p class="about">What distinguishes it</p><ul class="traits">{}</ul>').format(
                 items
             )

@@ -68,7 +68,8 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
     if len(live) == 1:
         text += f"All {m:,} clients are in cluster {big}."
     elif live[big] == live[small]:
-        text += f"All {len(live)} clusters have {count(live[big], 'client')}."
+        every = "Both" if len(live) == 2 else f"All {len(live)}"
+        text += f"{every} clusters have {count(live[big], 'client')}."
     else:
         text += (
             f"The largest is cluster {big} with {count(live[big], 'client')} ({percent(live[big] / m, 0)}), "

@@ -82,9 +82,9 @@ def _elsewhere(k: int) -> str:
 def _mean_words(one: dict[str, Any], own: float, others: float, k: int) -> str:
     name = one["name"]
     if one["share"]:
-        more = "more" if own > others else "fewer"
-        return f"{more} with {name}: {percent(own, 0)}, against {percent(others, 0)} {_elsewhere(k)}"
-    higher = "higher" if own > others else "lower"
+        more = "more often" if own > others else "less often"
+        return f"{name} {more}: {percent(own, 0)}, against {percent(others, 0)} {_elsewhere(k)}"
+    higher = "Higher" if own > others else "Lower"
     return f"{higher} {name}: {plain(own)} on average, against {plain(others)} {_elsewhere(k)}"
 
 
@@ -102,7 +102,7 @@ def _model_words(run: RunFolder, found: Differences, here: int, k: int) -> list[
     if uses["answer"] is None:
         leaning = sorted(uses["features"], key=lambda one: -one["leans"][here])
         kept = [one["name"] for one in leaning if one["leans"][here] >= LEAN][:TOLD]
-        return [f"its model leans most on {', '.join(kept)}"] if kept else []
+        return [f"Its model leans most on {', '.join(kept)}"] if kept else []
     told = []
     for one in uses["features"]:
         own, others = _split(one["pulls"], here)
@@ -113,7 +113,7 @@ def _model_words(run: RunFolder, found: Differences, here: int, k: int) -> list[
 
 def _pull_words(run: RunFolder, uses: dict[str, Any], one: dict[str, Any], own: float) -> str:
     """What a feature does to the answer in this cluster: raises it, or lowers it."""
-    what = one["name"] if one["two_valued"] else f"a higher {one['name']}"
+    what = one["name"] if one["two_valued"] else f"A higher {one['name']}"
     verb = "raises" if own > 0 else "lowers"
     if uses["answer"] == "target":
         return f"{what} {verb} {name_of(run, 'the target')} here ({_change(uses, own)})"

@@ -30,7 +30,7 @@
     found.push({ head: data.metric, of: (i) => data.score[i], score: true });
     for (const other of data.others) found.push({ head: other.name, of: (i) => other.score[i], score: true });
     if (data.personal) {
-      found.push({ head: "personalised to", word: true, of: (i) => data.personal[i] });
+      found.push({ head: "personalised to", word: true, of: (i) => data.personal[i] === "served" ? "cluster's model" : data.personal[i] });
       if (data.personal_score.some((v) => v !== null)) {
         found.push({ head: "personalised", of: (i) => data.personal_score[i], score: true });
       }

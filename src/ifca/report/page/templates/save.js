@@ -26,7 +26,13 @@
     return made;
   }
 
-  const clear = (colour) => colour === "transparent" || colour.endsWith(", 0)");
+  const clear = (colour) => colour === "transparent" || /^rgba\(.*, 0\)$/.test(colour);
+
+  // The colour of a box: keys of dashed lines are painted by an image, whiskers by their border.
+  function paint(node, style) {
+    if (node.matches(".key")) return style.getPropertyValue("--key");
+    return node.matches(".track > b") ? style.borderTopColor : style.backgroundColor;
+  }
 
   // Boxes with a colour become rectangles, words become text, drawings and pictures are copied.
   function copy(node, out, origin) {
@@ -37,7 +43,8 @@
     if (!box.width && !box.height) return;
     if (node.matches("svg")) return out.append(drawing(node, place));
     if (node.matches("img")) return out.append(make("image", { ...place, href: node.src, preserveAspectRatio: "none", style: "image-rendering:pixelated" }));
-    if (!clear(style.backgroundColor)) out.append(make("rect", { ...place, fill: style.backgroundColor, opacity: style.opacity }));
+    const fill = paint(node, style);
+    if (!clear(fill)) out.append(make("rect", { ...place, fill, opacity: style.opacity }));
     node.childNodes.forEach((child) => copy(child, out, origin));
   }
 
