@@ -216,14 +216,14 @@ def test_a_line_of_config_overrides_a_column(tmp_path: Path) -> None:
     folder = write(tmp_path / "c", {"a.csv": f"zip,age,code,y\n{rows}"})
     content = {"name": "folder", "path": str(folder), "columns": {"zip": "category", "age": "leave out"}}
     config = parse_config({"data": content}, "job.toml")
-    federation: Federation = config.data.federation(0)  # type: ignore[call-arg,arg-type]
+    federation: Federation = config.data.federation(0)  # type: ignore[arg-type]
     assert federation.features == ("zip = 10000", "zip = 10001", "zip = 10002")
     (tmp_path / "again.toml").write_text(write_config(config))
     assert read_config(tmp_path / "again.toml").data == config.data
     with pytest.raises(
         InvalidInput, match=r"columns\.town: .* has no such column \(found: zip, age, code, y\)"
     ):
-        parse_config({"data": {**content, "columns": {"town": "number"}}}, "x").data.federation(0)  # type: ignore[call-arg,arg-type]
+        parse_config({"data": {**content, "columns": {"town": "number"}}}, "x").data.federation(0)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match=r"data\.columns\.zip"):
         parse_config({"data": {**content, "columns": {"zip": "date"}}}, "x")
 
