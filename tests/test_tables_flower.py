@@ -99,6 +99,12 @@ def test_no_name_leaves_a_client(config: Path, tmp_path: Path, monkeypatch: pyte
     told = [json.dumps(dict(r.content.config_records["reply"])) for r in replies if r.content.config_records]
     assert any("statistics" in one for one in told)
     assert not any("secret" in one for one in told)
+    assert any("sex" in one for one in told)
+    config.write_text(config.read_text() + "[data.columns]\nsex = 'leave out'\n")
+    replies.clear()
+    serve(grid, read_config(config), tmp_path / "without")
+    told = [json.dumps(dict(r.content.config_records["reply"])) for r in replies if r.content.config_records]
+    assert not any("sex" in one for one in told)
 
 
 def test_a_table_of_words_needs_a_config_that_says_so(config: Path, tmp_path: Path) -> None:

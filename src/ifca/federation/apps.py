@@ -131,11 +131,13 @@ def _reading(config: str) -> Columns:
 
 
 def _statistics_of(file: Path, config: str) -> dict[str, Any]:
-    """What a node tells of its table."""
-    table = read_table(file, refuse)
+    """What a node tells of its table: nothing of the columns that are left out."""
+    table, columns = read_table(file, refuse), _reading(config)
     assert table is not None
-    (rows,) = rows_of(table, _reading(config), name_of(file))
-    return statistics_json(statistics_of(rows, LEAST), rows.label)
+    (rows,) = rows_of(table, columns, name_of(file))
+    told = statistics_of(rows, LEAST)
+    kept = {name: one for name, one in told.items() if columns.taken_as.get(name) != "leave out"}
+    return statistics_json(kept, rows.label)
 
 
 @lru_cache(maxsize=1)
