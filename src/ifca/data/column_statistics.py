@@ -42,6 +42,8 @@ class ColumnStatistics:
     largest: float = -math.inf
     values: dict[str, int] | None = field(default_factory=dict)
     """How often each value occurs; None: there are too many."""
+    untold: int = 0
+    """Cells whose value is not among them, because it is too rare in its client."""
     sketch: dict[int, int] = field(default_factory=dict)
     """How many numbers lie in each bucket, whose bounds grow by a fixed factor (a DDSketch)."""
 
@@ -52,7 +54,7 @@ class ColumnStatistics:
 
     def __add__(self, other: ColumnStatistics) -> ColumnStatistics:
         """The statistics of both together."""
-        summed = ("rows", "holes", "numbers", "whole", "dates", "distinct")
+        summed = ("rows", "holes", "numbers", "whole", "dates", "distinct", "untold")
         values = None if self.values is None or other.values is None else _sum(self.values, other.values)
         return ColumnStatistics(
             **{name: getattr(self, name) + getattr(other, name) for name in summed},
@@ -90,10 +92,16 @@ Statistics = Mapping[str, ColumnStatistics]
 """By column."""
 
 
-def client_statistics(table: Mapping[str, Cells], labels: Iterable[str] = ()) -> dict[str, ColumnStatistics]:
-    """What a client tells of its training rows. labels: columns whose values are classes."""
+def client_statistics(
+    table: Mapping[str, Cells], labels: Iterable[str] = (), least: int = 1
+) -> dict[str, ColumnStatistics]:
+    """What a client tells of its training rows.
+
+    labels: columns whose values are classes; all are told. least: other values are told where they occur so
+    often: from 2 on no name or remark leaves a client that stands there once.
+    """
     return {
-        name: _of_column(cells, MOST_CLASSES if name in labels else MOST_VALUES)
+        name: _of_column(cells, MOST_CLASSES, 1) if name in labels else _of_column(cells, MOST_VALUES, least)
         for name, cells in table.items()
     }
 
@@ -107,10 +115,11 @@ def merged(clients: Iterable[Statistics]) -> dict[str, ColumnStatistics]:
     return {name: reduce(ColumnStatistics.__add__, each) for name, each in found.items()}
 
 
-def _of_column(cells: Cells, most: int) -> ColumnStatistics:
+def _of_column(cells: Cells, most: int, least: int) -> ColumnStatistics:
     numbers = cells.numbers[np.isfinite(cells.numbers)]
     told = _may_repeat(cells, most)
     counts = Counter(text for text in cells.texts if text) if told else Counter[str]()
+    common = {text: n for text, n in sorted(counts.items()) if n >= least}
     return ColumnStatistics(
         rows=len(cells),
         holes=int(cells.missing.sum()),
@@ -120,7 +129,8 @@ def _of_column(cells: Cells, most: int) -> ColumnStatistics:
         distinct=len(counts) if told else len(np.unique(numbers)),
         smallest=float(numbers.min()) if len(numbers) else math.inf,
         largest=float(numbers.max()) if len(numbers) else -math.inf,
-        values=dict(sorted(counts.items())) if told and len(counts) <= most else None,
+        values=common if told and len(common) <= most else None,
+        untold=counts.total() - sum(common.values()),
         sketch=_sketch(numbers),
     )
 

@@ -96,7 +96,8 @@ def _set_aside(name: str, told: ColumnStatistics, named: bool) -> str:
     if told.values is not None and len(told.values) == 1 and not told.holes:
         return "it has the same value everywhere"
     values = told.values or {}
-    if told.values is None or len(values) > min(MOST_VALUES, max(2, there / REPEATS)):
+    many = told.values is None or len(values) > min(MOST_VALUES, max(2, there / REPEATS))
+    if many or told.untold > there / REPEATS:
         return "almost all its values differ" if told.distinct > there / 2 else "it has too many values"
     sentences = sum(len(value.split()) for value in values) > SENTENCE * len(values)
     return "it holds free text" if sentences else ""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -15,19 +16,28 @@ from flwr.serverapp import Grid, ServerApp
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.data import Client, Federation, read_client
 from ifca.data.files import write_atomically
-from ifca.federation.clientapp import make_client_app, one_client
+from ifca.data.problems import refuse
+from ifca.data.sources.columns import Columns, rows_of
+from ifca.data.sources.folder import KINDS
+from ifca.data.sources.prepared_clients import statistics_of
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of, name_of, read_table
+from ifca.federation.clientapp import make_client_app, one_client, told_preparation
+from ifca.federation.preparing import read_told, statistics_json
 from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
 from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.own_code import Code
+from ifca.runs.own_data_config import FolderData
 from ifca.runs.run_code import kept_code
 from ifca.runs.run_folder import CONFIG, PRIVATE
 from ifca.training import Job
 
 LoadClient = Callable[[Context], Client]
 DONE, FAILED = "done.json", "failed.json"  # for 'ifca federate server', which waits in another process
+LEAST = 2  # a word of a table is told to the server where it stands there so often
 POLL = 0.2  # seconds between two pulls of replies
 
 
@@ -48,7 +58,11 @@ def client_app(
         if load_client is not None:
             return one_client(load_client(context), context)
         if "data" in context.node_config:
-            return one_client(read_client(client_file(Path(str(context.node_config["data"])))), context)
+            file, told = client_file(Path(str(context.node_config["data"]))), told_preparation(context)
+            if kind_of(file) not in TABLES:
+                return one_client(read_client(file), context)
+            chosen = json.dumps(config_dict(config_of(context, config)))
+            return _table_of(file, file.stat().st_mtime_ns, chosen, told)
         place = int(context.node_config.get("partition-id", -1))
         chosen = json.dumps(config_dict(config_of(context, config)))
         return partition_of(_all_clients(chosen), place)
@@ -58,7 +72,18 @@ def client_app(
         job = make_job(alone, mine, code)
         return job if model is None else replace(job, model=as_factory(model))
 
-    return make_client_app(node_data, job_of)
+    def node_table(context: Context) -> dict[str, Any]:
+        if load_client is not None:
+            return {}
+        chosen = json.dumps(config_dict(config_of(context, config)))
+        if "data" in context.node_config:
+            file = client_file(Path(str(context.node_config["data"])))
+            return {} if kind_of(file) not in TABLES else _statistics_of(file, chosen)
+        whole = _all_clients(chosen)
+        made, scaling = whole.preparation, whole.scaling and whole.scaling.to_json()
+        return {} if made is None else {"preparation": made.to_json(), "scaling": scaling}
+
+    return make_client_app(node_data, job_of, node_table)
 
 
 def server_app(config: Path | Config, model: Factory | None = None) -> ServerApp:
@@ -98,6 +123,42 @@ def _all_clients(config: str) -> Federation:
     return make_federation(parse_config(json.loads(config), "config"))
 
 
+def _reading(config: str) -> Columns:
+    """How a config (as JSON) reads tables."""
+    parsed = parse_config(json.loads(config), "config")
+    given = parsed.data
+    return given.reading(parsed.seed) if isinstance(given, FolderData) else Columns()
+
+
+def _statistics_of(file: Path, config: str) -> dict[str, Any]:
+    """What a node tells of its table: nothing of the columns that are left out."""
+    table, columns = read_table(file, refuse), _reading(config)
+    assert table is not None
+    (rows,) = rows_of(table, columns, name_of(file))
+    told = statistics_of(rows, LEAST)
+    kept = {name: one for name, one in told.items() if columns.taken_as.get(name) != "leave out"}
+    return statistics_json(kept, rows.label)
+
+
+@lru_cache(maxsize=1)
+def _table_of(file: Path, _changed: int, config: str, told: str) -> Federation:
+    """A node's table as its client, prepared as the server told; it is read again where it changed."""
+    made, scaling = read_told(told)
+    client = read_client(file, replace(_reading(config), preparation=made))
+    known = client.preparation
+    if made is None and known is not None and not (known.plain and known.class_names is None):
+        raise InvalidInput(
+            f"{file}: has words, holes or classes by name, which all clients must prepare alike; "
+            'the server\'s config needs [data] with name = "folder"'
+        )
+    mine = Federation.from_clients([replace(client, source=None, test_source=None)])
+    if scaling is None:
+        return mine
+    train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (mine.train, mine.test))
+    assert train is not None
+    return replace(mine, train=train, test=test)
+
+
 def partition_of(whole: Federation, place: int) -> Federation:
     """The client at a place of a federation, with its test part."""
     if not 0 <= place < len(whole.train):
@@ -113,10 +174,11 @@ def _write_status(out: Path, name: str, content: dict[str, str]) -> None:
 
 
 def client_file(path: Path) -> Path:
-    """The one .npz file of a client's folder (or the file itself)."""
+    """The one file of a client's folder (or the file itself): .npz, or a table."""
     if path.is_file():
         return path
-    files = sorted(path.glob("*.npz")) if path.is_dir() else []
+    files = sorted(file for file in path.iterdir() if kind_of(file) in KINDS) if path.is_dir() else []
     if len(files) != 1:
-        raise InvalidInput(f"{path}: a client's folder must hold one .npz file, found {len(files)}")
+        found = f"found {len(files)}"
+        raise InvalidInput(f"{path}: a client's folder must hold one .npz file or table, {found}")
     return files[0]

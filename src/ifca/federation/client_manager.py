@@ -73,7 +73,8 @@ class ClientManager:
             else:
                 asked.append(node)
         if asked:
-            found, silent = query_members(exchange, asked, faults, t, min(QUERY_TIMEOUT, exchange.timeout))
+            timeout = min(QUERY_TIMEOUT, exchange.timeout)
+            found, silent = query_members(exchange, asked, faults, t, timeout, self.session.preparation)
             self._new += found
             self._known |= set(asked) - silent
 

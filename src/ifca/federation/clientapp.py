@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from typing import cast
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -15,6 +17,7 @@ from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
+from ifca.federation.preparing import sums_json
 from ifca.training.job import Job
 
 NodeData = Callable[[Context], Federation]
@@ -23,11 +26,16 @@ JobOf = Callable[[Context, Federation], Job]
 """How that client trains: recipe, model, device. Only the server knows k and the other clients."""
 
 
-def make_client_app(node_data: NodeData, job_of: JobOf) -> ClientApp:
+NodeTable = Callable[[Context], dict[str, Any]]
+"""What a node tells of its table, as plain JSON values; nothing where its data are arrays."""
+
+
+def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = lambda _: {}) -> ClientApp:
     """The app of a node: query says who the client is, train and evaluate work on its own data."""
     app = ClientApp()
 
     def job(message: Message, context: Context) -> Job:
+        _hear(message, context)
         turn, mine = message.content.config_records[TURN], node_data(context)
         classes = cast(int, turn["classes"])
         mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
@@ -36,6 +44,12 @@ def make_client_app(node_data: NodeData, job_of: JobOf) -> ClientApp:
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
+        asked = _hear(message, context)
+        if asked == "statistics":
+            return Message(_said(asked, node_table(context)), reply_to=message)
+        if asked == "sums":
+            told = json.loads(str(message.content.config_records[TURN]["told"]))
+            return Message(_said(asked, sums_json(node_data(context), told["centre"])), reply_to=message)
         place = int(context.node_config.get("partition-id", -1))
         return Message(description(node_data(context), place), reply_to=message)
 
@@ -53,8 +67,26 @@ def make_client_app(node_data: NodeData, job_of: JobOf) -> ClientApp:
 def one_client(client: Client, context: Context) -> Federation:
     """A client as its node's data; without an id it is named by its partition, or by its node."""
     name = client.id or str(context.node_config.get("partition-id", context.node_id))
-    named = Client(client.x, client.y, client.x_test, client.y_test, name, client.cluster)
-    return Federation.from_clients([named])
+    return Federation.from_clients([replace(client, id=name, source=None, test_source=None)])
+
+
+def told_preparation(context: Context) -> str:
+    """How the server said that tables are prepared, as JSON; empty: it did not."""
+    record = context.state.config_records.get(TURN)
+    return "" if record is None else str(record["preparation"])
+
+
+def _hear(message: Message, context: Context) -> str:
+    """Keep what the server says of tables, for this message and later ones; returns what it asks for."""
+    turn = message.content.config_records.get(TURN)
+    if turn is not None and "preparation" in turn:
+        context.state[TURN] = ConfigRecord({"preparation": turn["preparation"]})
+    return "" if turn is None else str(turn.get("part", ""))
+
+
+def _said(part: str, content: dict[str, Any]) -> RecordDict:
+    """An answer about a table."""
+    return RecordDict({REPLY: ConfigRecord({part: json.dumps(content)})})
 
 
 def description(mine: Federation, place: int) -> RecordDict:

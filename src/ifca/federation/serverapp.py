@@ -19,6 +19,7 @@ from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Sessio
 from ifca.engines.flower.faults import Fault
 from ifca.federation.client_manager import ClientManager, Joined
 from ifca.federation.joining import add_clients_to_checkpoints
+from ifca.federation.preparing import keep, prepare, with_preparation
 from ifca.models.task import Factory
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
@@ -58,13 +59,16 @@ def serve(
     session = Session(Exchange(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
     before, manager = session.roster, ClientManager(session)
     session.update_roster = manager.update_roster
-    manager.wait_for(terms.clients or terms.min_clients, terms.gather_timeout)
+    wanted = terms.clients or terms.min_clients
+    prepare(session, config, out, wanted, terms.gather_timeout)
+    manager.wait_for(wanted, terms.gather_timeout)
     make = partial(_job, session, model)
     check(make(config, session.roster.federation(), code))
     if not (out / CONFIG).exists():
         new_directory(config, out, code)
+        keep(session, out)
     while True:
-        federation = session.roster.federation()
+        federation = with_preparation(session.roster.federation(), session)
         add_clients_to_checkpoints(out, before, federation, config)
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster

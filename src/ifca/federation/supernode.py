@@ -10,6 +10,9 @@ from pathlib import Path
 
 from ifca.core.errors import InvalidInput
 from ifca.data import read_client
+from ifca.data.problems import refuse
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of, read_table
 from ifca.federation.apps import client_file
 from ifca.federation.keys import CA, check_private
 from ifca.federation.processes import ProcessFailed, free_port, last_lines, running
@@ -32,7 +35,10 @@ def join(
     patience: seconds during which a client that is turned away tries again.
     """
     file = client_file(data).resolve()
-    read_client(file)  # refuse a bad file now, not in the first round
+    if kind_of(file) in TABLES:  # what its columns are, the server's config says
+        read_table(file, refuse)
+    else:
+        read_client(file)  # refuse a bad file now, not in the first round
     command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
     command += ["--port", str(free_port()), "--node-config", f'data="{file}"']
     root = None if insecure else ca or (key.parent.parent / CA if key else None)

@@ -11,7 +11,7 @@ from ifca.data.assemble import put_together
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
 from ifca.data.problems import Findings, Source
-from ifca.data.sources.folder import Standardise
+from ifca.data.sources.folder import Standardise, is_standardised
 
 HUGE = 1e6  # features beyond this make most trainings diverge
 UNEVEN = 100.0  # the largest scale of a feature over the smallest
@@ -29,8 +29,7 @@ def inspect_clients(
     if together is not None:
         federation = Federation(*together)
         report |= _understood(federation)
-        known = clients[0].preparation
-        scaled = standardise is True or (standardise == "auto" and known is not None and not known.plain)
+        scaled = is_standardised(standardise, clients[0].preparation)
         report["standardised"] = scaled
         _remark(federation, remarks, scaled)
     return report | {

@@ -14,6 +14,7 @@ from ifca.core.errors import InvalidInput
 from ifca.data.assemble import arrays
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
+from ifca.data.preparation import Preparation
 from ifca.data.problems import Complain, Source, refuse
 from ifca.data.sources.columns import LABELS, Columns, Rows, label_in, of_kind, rows_of, with_test_part
 from ifca.data.sources.prepared_clients import clients_of
@@ -52,10 +53,13 @@ def read_clients_table(
 def federation_of(clients: list[Client], classes: int | None, standardise: Standardise) -> Federation:
     """The clients together; auto: standardised where a table has words, or missing cells."""
     federation = Federation.from_clients(clients, classes)
-    auto = federation.preparation is not None and not federation.preparation.plain
-    return (
-        federation.standardised() if standardise is True or (standardise == "auto" and auto) else federation
-    )
+    return federation.standardised() if is_standardised(standardise, federation.preparation) else federation
+
+
+def is_standardised(standardise: Standardise, preparation: Preparation | None) -> bool:
+    """What standardise comes to; preparation: None, the data are arrays."""
+    auto = preparation is not None and not preparation.plain
+    return auto if standardise == "auto" else standardise
 
 
 def folder_clients(folder: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ifca.data.clients import Client
-from ifca.data.column_statistics import Statistics, client_statistics, merged
+from ifca.data.column_statistics import ColumnStatistics, client_statistics, merged
 from ifca.data.fit_preparation import fitted
 from ifca.data.preparation import Preparation
 from ifca.data.problems import Complain, refuse
@@ -61,10 +61,11 @@ def fitted_to(rows: Sequence[Rows], columns: Columns, complain: Complain = refus
     )
 
 
-def statistics_of(rows: Rows) -> Statistics:
-    """What one client tells of its training rows."""
+def statistics_of(rows: Rows, least: int = 1) -> dict[str, ColumnStatistics]:
+    """What one client tells of its training rows; least: as of client_statistics."""
     train = np.flatnonzero(~rows.test)
-    return client_statistics({name: cells.take(train) for name, cells in rows.cells.items()}, rows.label)
+    table = {name: cells.take(train) for name, cells in rows.cells.items()}
+    return client_statistics(table, rows.label, least)
 
 
 def check_cells(rows: Sequence[Rows], preparation: Preparation, columns: Columns, complain: Complain) -> None:

@@ -169,8 +169,9 @@ class FlowerEngine:
 
     def told(self, t: int, part: str) -> dict[str, ConfigRecordValues]:
         """What a client is told beside the models; part: of its data, train, kept, aside, probe or test."""
-        classes = self.federation.classes
+        classes, tables = self.federation.classes, self.session.preparation
         return {
+            **({"preparation": tables} if tables else {}),
             "round": t,
             "alone": self.alone,
             "half": self.session.terms.half,

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Clients, Federation
 from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import FaultLog, Unusable, content_of
-from ifca.engines.flower.records import REPLY
+from ifca.engines.flower.records import REPLY, TURN
 
 LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
 MOST_CLASSES = 100_000  # the largest claim decides the model's size
@@ -91,10 +91,21 @@ class Roster:
 
 
 def query_members(
-    exchange: Exchange, nodes: Sequence[int], faults: FaultLog, t: int, timeout: float
+    exchange: Exchange,
+    nodes: Sequence[int],
+    faults: FaultLog,
+    t: int,
+    timeout: float,
+    preparation: str = "",
 ) -> tuple[list[Member], set[int]]:
-    """Ask nodes who they are: the clients by place, then id, and the nodes that did not reply in time."""
-    answers = exchange.send_and_receive("query", {node: RecordDict() for node in nodes}, timeout)
+    """Ask nodes who they are: the clients by place, then id, and the nodes that did not reply in time.
+
+    preparation: as of Session.
+    """
+    told = RecordDict()
+    if preparation:
+        told[TURN] = ConfigRecord({"preparation": preparation})
+    answers = exchange.send_and_receive("query", dict.fromkeys(nodes, told), timeout)
     found = [member_of(answers.replies.get(node), node, faults, t) for node in nodes]
     members = [member for member in found if member is not None]
     return sorted(members, key=lambda member: (member.place, member.id)), answers.silent

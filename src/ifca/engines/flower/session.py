@@ -30,3 +30,4 @@ class Session:
     faults: FaultLog = field(default_factory=FaultLog)
     update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
     evaluation_bytes: int = 0
+    preparation: str = ""  # how clients prepare their tables, as JSON; empty: they have arrays

@@ -1,0 +1,116 @@
+"""Tables in a federation: each client prepares its own, by statistics that the server has added up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ifca.runs.config import read_config
+from ifca.runs.run import run
+from ifca.use.predict import predict
+from ifca.use.trained import open_trained
+
+pytest.importorskip("flwr")
+
+from flwr.app import Context, RecordDict
+
+from ifca.engines.flower.local_grid import LocalGrid
+from ifca.federation.apps import client_app
+from ifca.federation.serverapp import serve
+
+CONFIG = """
+rounds = 4
+k = 2
+engine = "loop"
+[data]
+name = "folder"
+path = "{folder}"
+test_share = 0.25
+[federation]
+clients = 4
+[model]
+name = "logistic"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Four clients of two kinds, whose tables have words and holes."""
+    rng = np.random.default_rng(0)
+    (tmp_path / "clients").mkdir()
+    for i in range(4):
+        lines = ["age,sex,ward,outcome"]
+        for _ in range(40 + i):
+            age, sex, ward = int(rng.integers(20, 90)), rng.choice(["m", "f"]), rng.choice(list("abc"))
+            well = (age > 55) != (i % 2 == 0)
+            lines.append(f"{age if rng.random() > 0.1 else ''},{sex},{ward},{'well' if well else 'ill'}")
+        (tmp_path / "clients" / f"c{i}.csv").write_text("\n".join(lines) + "\n")
+    file = tmp_path / "job.toml"
+    file.write_text(CONFIG.format(folder=tmp_path / "clients"))
+    return file
+
+
+def grid_of(config: Path, clients: Path) -> LocalGrid:
+    """A node for each file, which only knows its own."""
+    files = sorted(clients.glob("*.csv"))
+    grid = LocalGrid(client_app(config), len(files))
+    for node, file in enumerate(files, 1):
+        grid._contexts[node] = Context(1, node, {"data": str(file)}, RecordDict(), {})
+    return grid
+
+
+def test_clients_that_only_know_their_own_table_train_the_same_models(config: Path, tmp_path: Path) -> None:
+    expected = run(read_config(config), tmp_path / "run")
+    grid = grid_of(config, tmp_path / "clients")
+    found = serve(grid, read_config(config), tmp_path / "federated")
+    assert found["class_names"] == expected["class_names"] == ("ill", "well")
+    assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
+    assert found["test_accuracy"] == expected["test_accuracy"]
+    here, there = (open_trained(tmp_path / name) for name in ("run", "federated"))
+    assert here.preparation == there.preparation
+    assert here.scaling is not None
+    assert there.scaling is not None
+    np.testing.assert_allclose(there.scaling.mean, here.scaling.mean, rtol=1e-12)
+    np.testing.assert_allclose(there.scaling.scale, here.scaling.scale, rtol=1e-12)
+    (tmp_path / "c1.csv").write_text("age,sex,ward\n30,m,a\n,f,b\n")
+    assert set(predict(tmp_path / "federated", tmp_path / "c1.csv").labels_or_values()) <= {"ill", "well"}
+
+
+def test_no_name_leaves_a_client(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What leaves a client before the first round: counts, vocabularies of what repeats, sums."""
+    for file in sorted((tmp_path / "clients").glob("*.csv")):
+        head, *rows = file.read_text().splitlines()
+        named = [f"name,{head}", *[f"secret-{i},{row}" for i, row in enumerate(rows)]]
+        file.write_text("\n".join(named) + "\n")
+    replies: list[Any] = []
+    grid = grid_of(config, tmp_path / "clients")
+    pull = grid.pull_messages
+
+    def pulled(ids: Any) -> Any:
+        replies.extend(found := list(pull(ids)))
+        return found
+
+    monkeypatch.setattr(grid, "pull_messages", pulled)
+    serve(grid, read_config(config), tmp_path / "run")
+    told = [json.dumps(dict(r.content.config_records["reply"])) for r in replies if r.content.config_records]
+    assert any("statistics" in one for one in told)
+    assert not any("secret" in one for one in told)
+    assert any("sex" in one for one in told)
+    config.write_text(config.read_text() + "[data.columns]\nsex = 'leave out'\n")
+    replies.clear()
+    serve(grid, read_config(config), tmp_path / "without")
+    told = [json.dumps(dict(r.content.config_records["reply"])) for r in replies if r.content.config_records]
+    assert not any("sex" in one for one in told)
+
+
+def test_a_table_of_words_needs_a_config_that_says_so(config: Path, tmp_path: Path) -> None:
+    config.write_text(
+        'rounds = 1\n[federation]\nclients = 4\ngather_timeout = 1\n[model]\nname = "logistic"\n'
+    )
+    grid = grid_of(config, tmp_path / "clients")
+    with pytest.raises(Exception, match=r"c0\.csv: has words, holes or classes by name"):
+        serve(grid, read_config(config), tmp_path / "run")
