@@ -35,6 +35,7 @@ class Federation:
     target_scaling: Scaling | None = None  # what was done to the targets of a regression
     through_origin: bool = False  # y = <x, theta*> as drawn (the paper's): no intercept, nothing is scaled
     class_counts: tuple[int, ...] | None = None  # training samples of each class, where they are elsewhere
+    first_samples: int | None = None  # training samples of the first clients, where others may join
 
     def __repr__(self) -> str:
         """In a line."""
@@ -82,7 +83,10 @@ class Federation:
 
     def with_scaled_targets(self) -> Federation:
         """The same federation with every target at mean 0 and variance 1 over all training samples."""
-        scaling = Scaling.of_targets(self.train)
+        return self.with_targets_as(Scaling.of_targets(self.train))
+
+    def with_targets_as(self, scaling: Scaling) -> Federation:
+        """The same federation with its targets scaled by given numbers."""
         train, test = (part and replace(part, y=scaling.apply(part.y)) for part in (self.train, self.test))
         assert train is not None
         return replace(self, train=train, test=test, target_scaling=scaling)
@@ -92,6 +96,10 @@ class Federation:
         assert self.classes is not None
         if self.class_counts is not None:
             return self.class_counts
+        if not len(self.train.y):
+            raise InvalidInput(
+                'class_weights: clients did not say what they have; theirs must be "balanced" too'
+            )
         return tuple(torch.bincount(self.train.y.long(), minlength=self.classes).tolist())
 
     def class_weights(

@@ -36,7 +36,12 @@ class Scaling:
     def _of(cls, x: Tensor) -> Scaling:
         mean = x.mean(0)
         scale = ((x - mean) ** 2).mean(0).sqrt()
-        constant = scale <= 1e-12 * x.abs().amax(0).clamp(min=1e-300)
+        return cls.with_constants(mean, scale, x.abs().amax(0))
+
+    @classmethod
+    def with_constants(cls, mean: Tensor, scale: Tensor, largest: Tensor) -> Scaling:
+        """The same where some never change, which are not scaled; largest: absolute values."""
+        constant = scale <= 1e-12 * largest.clamp(min=1e-300)
         return cls(mean, torch.where(constant, 1.0, scale))
 
     def apply(self, x: Tensor) -> Tensor:

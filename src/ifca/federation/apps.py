@@ -28,7 +28,7 @@ from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
 from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
-from ifca.runs.make import make_federation, make_job
+from ifca.runs.make import make_job, read_federation, with_target
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import FolderData
 from ifca.runs.run_code import kept_code
@@ -69,7 +69,7 @@ def client_app(
 
     def job_of(context: Context, mine: Federation) -> Job:
         alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
-        job = make_job(alone, mine, code)
+        job = make_job(alone, with_target(alone, mine, own_model=model is not None), code)
         return job if model is None else replace(job, model=as_factory(model))
 
     def node_table(context: Context) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def config_of(context: Context, config: Path | Config) -> Config:
 @lru_cache(maxsize=1)
 def _all_clients(config: str) -> Federation:
     """The data of a config (as JSON, since a Config may hold a table), once in a process of many clients."""
-    return make_federation(parse_config(json.loads(config), "config"))
+    return read_federation(parse_config(json.loads(config), "config"))
 
 
 def _reading(config: str) -> Columns:

@@ -16,8 +16,10 @@ from ifca.core.probe import probe_task, solve
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
+from ifca.data.scaling import Scaling
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
 from ifca.federation.preparing import sums_json
+from ifca.models import BuiltIn
 from ifca.training.job import Job
 
 NodeData = Callable[[Context], Federation]
@@ -39,7 +41,7 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
         turn, mine = message.content.config_records[TURN], node_data(context)
         classes = cast(int, turn["classes"])
         mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
-        whole = job_of(context, mine)
+        whole = as_agreed(job_of(context, mine), mine, turn)
         return whole.local_solutions() if turn["alone"] else whole
 
     @app.query()
@@ -51,7 +53,8 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
             told = json.loads(str(message.content.config_records[TURN]["told"]))
             return Message(_said(asked, sums_json(node_data(context), told["centre"])), reply_to=message)
         place = int(context.node_config.get("partition-id", -1))
-        return Message(description(node_data(context), place), reply_to=message)
+        mine = node_data(context)
+        return Message(description(mine, place, job_of(context, mine)), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -89,10 +92,29 @@ def _said(part: str, content: dict[str, Any]) -> RecordDict:
     return RecordDict({REPLY: ConfigRecord({part: json.dumps(content)})})
 
 
-def description(mine: Federation, place: int) -> RecordDict:
-    """What the server may know of a client: its name, how much it has, of what kind."""
+def as_agreed(job: Job, mine: Federation, turn: ConfigRecord) -> Job:
+    """The job with what only the server knows: the scale of targets, class weights, the model by the data."""
+    if "mean" in turn:
+        shape, parts = mine.train.y.shape[1:], (cast("list[float]", turn[name]) for name in ("mean", "scale"))
+        mean, scale = (torch.tensor(part, dtype=torch.float64).reshape(shape) for part in parts)
+        mine = mine.with_targets_as(Scaling(mean, scale))
+    if "class_weights" in turn:
+        weights = tuple(cast("list[float]", turn["class_weights"]))
+        job = replace(job, recipe=replace(job.recipe, class_weights=weights))
+    if "model" in turn and isinstance(job.model, BuiltIn):
+        known = mine.input_shape, mine.outputs
+        job = replace(job, model=BuiltIn.from_json(json.loads(cast(str, turn["model"])), *known))
+    return replace(job, federation=mine)
+
+
+def description(mine: Federation, place: int, job: Job) -> RecordDict:
+    """What the server may know of a client: its name, how much it has, of what kind.
+
+    Where the job balances classes, also how many samples it has of each; where it scales targets, also their
+    mean and variance: both are summed over clients and sent back.
+    """
     train, test = mine.train, mine.test
-    content: dict[str, str | int | list[int]] = {
+    content: dict[str, str | int | list[int] | list[float]] = {
         "id": train.ids[0],
         "place": place,
         "samples": int(train.sizes[0]),
@@ -104,6 +126,11 @@ def description(mine: Federation, place: int) -> RecordDict:
     }
     if train.true_cluster is not None:
         content["cluster"] = int(train.true_cluster[0])
+    if job.recipe.class_weights == "balanced" and mine.classes is not None:
+        content["class_counts"] = list(mine.count_classes())
+    if job.federation.target_scaling is not None:
+        y = train.y.double().reshape(len(train.y), -1)
+        content["moments"] = [*y.mean(0).tolist(), *y.var(0, correction=0).tolist()]
     return RecordDict({REPLY: ConfigRecord(content)})  # type: ignore[arg-type]
 
 

@@ -62,6 +62,7 @@ def serve(
     wanted = terms.clients or terms.min_clients
     prepare(session, config, out, wanted, terms.gather_timeout)
     manager.wait_for(wanted, terms.gather_timeout)
+    session.roster = replace(session.roster, begun=True)
     make = partial(_job, session, model)
     check(make(config, session.roster.federation(), code))
     if not (out / CONFIG).exists():
@@ -106,7 +107,8 @@ def _job(session: Session, model: Factory | None, config: Config, federation: Fe
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering
         joins = not alone and not job.method.personal
-        return FlowerEngine(session, job.recipe, job.federation, job.shared, alone=alone, open_to_new=joins)
+        parts = session, job.recipe, job.federation, job.shared
+        return FlowerEngine(*parts, alone=alone, open_to_new=joins, model=job.model)
 
     return replace(job, remote=engine, model=model or job.model)
 

@@ -64,7 +64,7 @@ class IFCAStrategy(Strategy):
         terms = replace(terms or Terms(), attempts=1, pause=0)
         self.session = Session(self._exchange, roster, terms)
         self._engine, self._sent = (
-            FlowerEngine(self.session, job.recipe, job.federation, job.shared),
+            FlowerEngine(self.session, job.recipe, job.federation, job.shared, model=job.model),
             list[Message](),
         )
 

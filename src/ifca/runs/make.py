@@ -16,6 +16,7 @@ from ifca.models import BuiltIn, as_factory, choose_model
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.auto_k import recipe_of
 from ifca.runs.config import Config
+from ifca.runs.data_config import SyntheticData
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
 from ifca.runs.own_modules import own_function
@@ -32,6 +33,8 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     code = code_of(config) if code is None else code
     register_own(config, code)
     federation = federation or make_federation(config, code)
+    if isinstance(config.data, SyntheticData):  # also where its clients are elsewhere
+        federation = replace(federation, through_origin=True)
     before = None if config.warm_start is None else Path(config.warm_start) / "models.safetensors"
     warm, header = (None, {}) if before is None else models_of(before)
     return Job(
@@ -80,6 +83,19 @@ def make_federation(config: Config, code: Code | None = None) -> Federation:
     )
 
 
+def with_target(config: Config, federation: Federation, *, own_model: bool = False) -> Federation:
+    """A client's own data with its targets scaled, where the config says so; features are its own affair."""
+    target: Scale = getattr(config.data, "standardise_target", "auto")
+    paper, model = isinstance(config.data, SyntheticData), config.model
+    return scaled(
+        replace(federation, through_origin=paper),
+        False,
+        target,
+        own_model=own_model or ":" in model.name,
+        own_loss=model.loss is not None,
+    )
+
+
 def read_federation(config: Config, code: Code | None = None) -> Federation:
     """Load or draw the data as they are."""
     if isinstance(config.data, FunctionData):
@@ -121,7 +137,7 @@ def built_in(name: str, federation: Federation, hidden: tuple[int, ...] | None =
         federation.outputs,
         regression=federation.classes is None,
         pixels=federation.train.x.dtype == torch.uint8,
-        samples=int(federation.train.offsets[-1]),
+        samples=federation.first_samples or int(federation.train.offsets[-1]),
         through_origin=federation.through_origin,
     )
 

@@ -29,7 +29,7 @@ from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
 from ifca.training.poor_fit import poor_fit
-from ifca.training.quality import tested_quality
+from ifca.training.quality import measured_quality
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
 ARI = 0.9
@@ -102,7 +102,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
     sizes = cluster_sizes(fitted.labels, models)
     live, events = sum(size > 0 for size in sizes), _events(fitted)
     seconds = [record["seconds"] for record in fitted.history]
-    asked, quality = torch.zeros(len(fitted.labels), dtype=torch.bool), tested_quality(fitted)
+    asked, quality = torch.zeros(len(fitted.labels), dtype=torch.bool), measured_quality(fitted)
     final = Wire.of(state.theta, state.live, job.shared).down(asked).sum() if method.chooses else 0
     return {
         "algorithm": config.algorithm,

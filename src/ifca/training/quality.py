@@ -84,7 +84,7 @@ def _regression(outputs: Array, y: Array) -> dict[str, float | None]:
     }
 
 
-def tested_quality(fitted: Fitted) -> dict[str, Any] | None:
+def measured_quality(fitted: Fitted) -> dict[str, Any] | None:
     """Over all test samples, and of each cluster (with shared models only); None: there are none to judge.
 
     A client is served by the model that it chose on its training data; one that was never in training by the

@@ -6,7 +6,7 @@ from typing import Any
 
 from ifca.runs.results import finished_summary
 from ifca.training import Fitted
-from ifca.training.quality import tested_quality
+from ifca.training.quality import measured_quality
 from ifca.use.trained_models import TrainedModels
 
 
@@ -22,7 +22,7 @@ class QualityFront(TrainedModels):
         Classification: accuracy, auroc, f1, log_loss, calibration_error; regression: mae, rmse, r2.
         """
         if "fitted_" in self.__dict__:
-            return tested_quality(self.fitted_)
+            return measured_quality(self.fitted_)
         directory = self._trained("quality_").directory
         summary = (None if directory is None else finished_summary(directory)) or {}
         return summary.get("quality")

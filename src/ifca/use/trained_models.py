@@ -76,7 +76,7 @@ class TrainedModels:
         steps: try only so many steps of tuning; step_size: of tuning, None: the one of training.
         """
         trained, data = self._trained("personalise"), self._data("personalise", x, y)
-        given, labels = np.asarray(x), data.y.numpy()
+        given, labels = np.asarray(x), trained.in_units(data.y).numpy()
         made = predicted(trained, given, labels, "this client", cluster, Tuning(steps, step_size))
         return Personal(partial(self._data, "predict", y=None), trained, made)
 

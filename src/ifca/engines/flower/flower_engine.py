@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -24,6 +25,8 @@ from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
 from ifca.engines.flower.session import Session
 from ifca.engines.flower.set_aside import compare, solve
 from ifca.engines.memory_budget import DEFAULT_BUDGET
+from ifca.models.built_in import BuiltIn
+from ifca.models.task import Factory
 
 Read = TypeVar("Read")
 Turn = tuple[int, list[float], Params]
@@ -44,8 +47,13 @@ class FlowerEngine:
         *,
         alone: bool = False,
         open_to_new: bool = True,
+        model: Factory | None = None,
     ) -> None:
-        """alone: clients train the local solutions of one-shot clustering; open_to_new: others may join."""
+        """alone: clients train the local solutions of one-shot clustering; open_to_new: others may join.
+
+        model: the job's; clients are told which of ifca's own it is, as that may follow from all their data.
+        """
+        self.model = model.to_json() if isinstance(model, BuiltIn) else None
         self.session, self.recipe, self.federation, self.shared = session, recipe, federation, shared
         self.alone, self.open_to_new = alone, open_to_new
         self.t = 0  # the round that was trained last
@@ -169,9 +177,21 @@ class FlowerEngine:
 
     def told(self, t: int, part: str) -> dict[str, ConfigRecordValues]:
         """What a client is told beside the models; part: of its data, train, kept, aside, probe or test."""
-        classes, tables = self.federation.classes, self.session.preparation
+        classes, scaling = self.federation.classes, self.federation.target_scaling
+        weights = self.federation.class_weights(self.recipe.class_weights)
+        agreed: dict[str, ConfigRecordValues] = {}
+        if self.session.preparation:
+            agreed["preparation"] = self.session.preparation
+        if scaling is not None:
+            agreed["mean"], agreed["scale"] = (
+                part.flatten().tolist() for part in (scaling.mean, scaling.scale)
+            )
+        if weights is not None:
+            agreed["class_weights"] = list(weights)
+        if self.model is not None:
+            agreed["model"] = json.dumps(self.model)
         return {
-            **({"preparation": tables} if tables else {}),
+            **agreed,
             "round": t,
             "alone": self.alone,
             "half": self.session.terms.half,

@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Clients, Federation
+from ifca.data.scaling import Scaling
 from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import FaultLog, Unusable, content_of
 from ifca.engines.flower.records import REPLY, TURN
@@ -36,6 +37,9 @@ class Member:
     classes: int  # -1: regression
     cluster: int | None  # the true one, where it is known
     node: int = 0  # where it is now; 0: not connected
+    class_counts: tuple[int, ...] = ()  # where classes are to be balanced
+    moments: tuple[float, ...] = ()  # where targets are to be scaled: their means, then their variances
+    first: bool = True  # whether it was there before the first round: it decides on scales and the model
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -48,13 +52,21 @@ class Roster:
     """All clients that were ever seen in a run, in the order of their arrival."""
 
     members: tuple[Member, ...]
+    begun: bool = False  # whether rounds have begun
 
     def federation(self) -> Federation:
         """The federation as rounds need it: ids, sizes and shapes; its arrays have no rows."""
         tested = [member for member in self.members if member.test_samples]
         classes = max(member.classes for member in self.members)
         test = _clients(tested, "test_samples") if tested else None
-        return Federation(_clients(self.members, "samples"), test, None if classes < 0 else classes)
+        whole = Federation(_clients(self.members, "samples"), test, None if classes < 0 else classes)
+        first = [member for member in self.members if member.first]
+        return replace(
+            whole,
+            class_counts=_summed([member.class_counts for member in first], classes),
+            target_scaling=_together(first),
+            first_samples=sum(member.samples for member in first),
+        )
 
     def node(self, name: str) -> int:
         """Where a client is, 0: nowhere."""
@@ -76,8 +88,8 @@ class Roster:
             elif old is not None:
                 members[new.id] = replace(old, node=new.node)
             else:
-                members[new.id] = new
-        return Roster(tuple(members.values()))
+                members[new.id] = replace(new, first=not self.begun)
+        return Roster(tuple(members.values()), self.begun)
 
     def to_json(self) -> list[dict[str, Any]]:
         """For roster.json; where clients were is of no use to a later process."""
@@ -86,8 +98,10 @@ class Roster:
     @classmethod
     def from_json(cls, content: list[dict[str, Any]]) -> Roster:
         """The inverse of to_json."""
-        shapes = ("input_shape", "target_shape")
-        return cls(tuple(Member(**{**one, **{s: tuple(one[s]) for s in shapes}}) for one in content))
+        lists = ("input_shape", "target_shape", "class_counts", "moments")
+        known = [{name: tuple(one[name]) for name in lists if name in one} for one in content]
+        members = tuple(Member(**{**one, **two}) for one, two in zip(content, known, strict=True))
+        return cls(members, begun=bool(members))
 
 
 def query_members(
@@ -134,6 +148,8 @@ def _described(reply: Message, node: int) -> Member:
             classes=int(told["classes"]),
             cluster=int(told["cluster"]) if "cluster" in told else None,
             node=node,
+            class_counts=tuple(map(int, told.get("class_counts", ()))),
+            moments=tuple(map(float, told.get("moments", ()))),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as reason:
         raise Unusable("malformed", f"its description has no usable {reason}") from reason
@@ -149,9 +165,40 @@ def _check(member: Member) -> None:
         raise Unusable("malformed", f"it has {member.samples} samples and {member.test_samples} to test")
     if member.classes > MOST_CLASSES:
         raise Unusable("malformed", f"it has labels of {member.classes} classes")
+    targets, counts = math.prod(member.target_shape), member.class_counts
+    if counts and (len(counts) != member.classes or min(counts) < 0 or sum(counts) != member.samples):
+        raise Unusable("malformed", f"its classes have {counts} samples")
+    if member.moments and (
+        len(member.moments) != 2 * targets
+        or not all(map(math.isfinite, member.moments))
+        or min(member.moments[targets:]) < 0
+    ):
+        raise Unusable("malformed", f"its targets have means and variances {member.moments}")
     sizes = (*member.input_shape, *member.target_shape)
     if any(size < 1 for size in sizes) or math.prod(sizes) >= MOST:
         raise Unusable("malformed", f"its samples have shape {member.input_shape}, {member.target_shape}")
+
+
+def _summed(counts: Sequence[tuple[int, ...]], classes: int) -> tuple[int, ...] | None:
+    """Samples of each class over all clients; None: somebody did not say."""
+    if not all(counts):
+        return None
+    return tuple(sum(one[c] for one in counts if c < len(one)) for c in range(classes))
+
+
+def _together(members: Sequence[Member]) -> Scaling | None:
+    """How targets are scaled, from the clients' means and variances; None: somebody did not say."""
+    if not all(member.moments for member in members):
+        return None
+    share = torch.tensor([member.samples for member in members], dtype=torch.float64)[:, None]
+    means, variances = torch.tensor([member.moments for member in members], dtype=torch.float64).chunk(2, 1)
+    share = share / share.sum()
+    mean = (share * means).sum(0)
+    scale = (share * (variances + (means - mean) ** 2)).sum(0).sqrt()
+    shape = members[0].target_shape
+    return Scaling.with_constants(
+        mean.reshape(shape), scale.reshape(shape), means.abs().amax(0).reshape(shape)
+    )
 
 
 def _clients(members: Sequence[Member], size: str) -> Clients:

@@ -24,7 +24,7 @@ def comparison_table(run: RunFolder) -> Table:
     classifies = run.summary["test_accuracy"] is not None
     table = _table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
     table.add_column("algorithm")
-    loss = "" if classifies else "test loss,\n"
+    loss = "" if classifies else "test\nloss,\n"
     kind, show, main = ("test_accuracy", _percent, "auroc") if classifies else ("test_loss", _number, "r2")
     known = any(summary["cluster_accuracy"] is not None for summary in summaries)
     fourth = "clusters\nright %" if known else QUALITY[main]
@@ -67,7 +67,7 @@ def clusters_table(run: RunFolder) -> Table:
     table = _table("Recovered clusters" + (" against true ones (clients)" if true else ""))
     classifies = run.summary["test_accuracy"] is not None
     judged = (run.summary.get("quality") or {}).get("clusters")
-    names = () if judged is None else ("auroc", "f1") if classifies else ("mae", "r2")
+    names = () if judged is None or true else ("auroc", "f1") if classifies else ("mae", "r2")
     tested_head = "test\naccuracy %" if classifies else "test\nloss"
     for head in ("cluster", "clients", tested_head, *(QUALITY[name] for name in names), "train\nloss"):
         table.add_column(head, justify="right")
@@ -196,7 +196,8 @@ def _table(title: str) -> Table:
 def _quality(found: dict[str, Any] | None, names: tuple[str, ...]) -> list[str]:
     """Some metrics of a summary's quality; older runs have none."""
     values = [(found or {}).get(name) for name in names]
-    return ["–" if value is None else f"{value:.4g}" for value in values]
+    shown = [_number if name == "mae" else "{:.3f}".format for name in names]
+    return ["–" if value is None else show(value) for show, value in zip(shown, values, strict=True)]
 
 
 def _percent(value: float | None) -> str:
@@ -204,7 +205,9 @@ def _percent(value: float | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}"
+    if value is None:
+        return "–"
+    return f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}".replace("e+0", "e")
 
 
 def _live(live: list[int]) -> str:
