@@ -126,7 +126,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], complaint: str, code:
         (["run", "--set", "step_size=1e30", "--out", "diverged"], "training diverged", 1),
         (["run", "--set", "memory_budget=1", "--set", "model.hidden=[90000]"], "smallest that works is", 2),
         (["run", "--device", "cuda"], "no CUDA device", 2),
-        (["run", "--engine", "spark"], "engine: input should be", 2),
+        (["run", "--engine", "spark"], "engine must be one of loop, vectorised, flower", 2),
         (["run", "--out", "/dev/null/x"], "/dev/null", 1),
         (["run", "--unknown"], "No such option", 2),
         (["resume", "nowhere"], "nowhere: no such run folder", 2),

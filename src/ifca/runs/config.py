@@ -18,6 +18,7 @@ from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
 from ifca.runs.auto_k import K
+from ifca.runs.complaints import complaints
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 
@@ -187,7 +188,7 @@ def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     try:
         return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
     except ValidationError as errors:
-        raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
+        raise InvalidInput(f"{source}: {complaints(errors, Config)}") from None
 
 
 def write_config(config: Config) -> str:
@@ -242,17 +243,3 @@ def _set(content: dict[str, Any], setting: str) -> None:
         if not isinstance(content, dict):
             raise InvalidInput(f"--set {setting}: {table} is not a table")
     content[last] = value
-
-
-def _complaint(error: Any) -> str:
-    place = [str(part) for part in error["loc"]]
-    if place[:1] == ["data"]:
-        place[1:2] = []  # the name of the data set, which chose among them
-    field = ".".join(place)
-    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = ", ".join(f.name for f in fields(Config)) if len(place) == 1 else ""
-        return f"unknown key {field}" + (f" (known: {known})" if known else "")
-    if error["type"] == "value_error":  # from Recipe's own checks, which name the field themselves
-        return str(error["ctx"]["error"])
-    got = "" if isinstance(error["input"], dict) else f", got {error['input']!r}"
-    return f"{field}: {error['msg'][0].lower() + error['msg'][1:]}{got}"
