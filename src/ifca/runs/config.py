@@ -21,13 +21,14 @@ from ifca.runs.auto_k import K
 from ifca.runs.complaints import complaints
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
+from ifca.runs.presets import DEFAULT, PRESETS
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-DEFAULT_CONFIG = Path(__file__).parent / "conf" / "rotated-digits.toml"
+DEFAULT_CONFIG = PRESETS / f"{DEFAULT}.toml"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -143,19 +144,34 @@ def _read(
         text = source.read_text("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(f"{source}: no such config file") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InvalidInput(f"{source}: cannot be read as a config ({reason})") from reason
+    except IsADirectoryError:
+        raise InvalidInput(f"{source}: is a folder; a config is a .toml file") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{source}: cannot be read as a config: it is not a text file") from None
+    except OSError as reason:
+        raise InvalidInput(f"{source}: cannot be read as a config ({reason.strerror})") from reason
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as reason:
         raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
+    return config_of(content, settings, overrides, named, file), named
+
+
+def config_of(
+    content: dict[str, Any],
+    settings: list[str] | None,
+    overrides: dict[str, Any],
+    named: Path | str,
+    file: Path | None = None,
+) -> Config:
+    """Content as TOML gives it, then settings, then overrides. named: in complaints; file: its own."""
     for setting in settings or []:
         _set(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
     if file is not None:
         _look_beside(file, content)
-    named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
-    return parse_config(content, named), named
+    return parse_config(content, named)
 
 
 def _look_beside(file: Path, content: dict[str, Any]) -> None:
@@ -195,7 +211,7 @@ def write_config(config: Config) -> str:
     """The complete config as TOML."""
     content = config_dict(config)
     unset = [name for name, value in content.items() if value is None]
-    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(_without_none(content))
+    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(without_none(content))
 
 
 def with_absolute_paths(config: Config) -> Config:
@@ -221,12 +237,13 @@ def config_dict(config: Config) -> dict[str, Any]:
     return result
 
 
-def _without_none(content: Any) -> Any:
+def without_none(content: Any) -> Any:
+    """The same without what is not set, which TOML cannot say."""
     if isinstance(content, list):
-        return [_without_none(part) for part in content]
+        return [without_none(part) for part in content]
     if not isinstance(content, dict):
         return content
-    return {name: _without_none(value) for name, value in content.items() if value is not None}
+    return {name: without_none(value) for name, value in content.items() if value is not None}
 
 
 def _set(content: dict[str, Any], setting: str) -> None:

@@ -23,7 +23,7 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
 
     trust: call the function that the config of a run folder names also where others made the folder.
     """
-    config = read_config(path) if path.suffix == ".toml" else _config(path, options)
+    config = read_config(path) if path.suffix == ".toml" else config_of_path(path, options)
     kept = path.suffix == ".toml" and is_run_folder(path.parent)
     code = kept_code(path.parent, config, trust, ("data.load",)) if kept else code_of(config)
     problems, data = Findings(most), config.data
@@ -46,7 +46,7 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
     }
 
 
-def _config(path: Path, options: dict[str, Any]) -> Config:
+def config_of_path(path: Path, options: dict[str, Any]) -> Config:
     """The config that a user would write for this path."""
     given = {name: value for name, value in options.items() if value is not None}
     if path.suffix in TABLES:
