@@ -67,7 +67,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
             safer; if the loss grows, divide it by 3.
         step_decay: the step size is multiplied by this after every round; 1 keeps it.
-        local_steps: gradient steps of a client in a round, each on all of its rows.
+        local_steps: gradient steps of a client in a round.
         local_epochs: instead of local_steps, passes over the client's rows in batches of batch_size.
         participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; the one with the lowest training loss is kept.
