@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, StratifiedKFold, c
 
 from ifca import IFCA, Federation, InvalidInput, open_run
 from ifca.report.notebook import progress, shown_page
+from tests.browser import browsing, needs_browser
 from tests.conftest import groups as federation_of_groups
 
 FOLDS = StratifiedKFold(3, shuffle=True, random_state=0)
@@ -184,7 +185,7 @@ class TestNotebook:
     def test_a_fitted_model_shows_its_page(self, fitted: IFCA, tmp_path: Path) -> None:
         shown = fitted._repr_mimebundle_()
         assert shown["text/plain"].startswith("IFCA(k=2")
-        assert shown["text/html"].startswith('<iframe sandbox="allow-scripts"')
+        assert shown["text/html"].startswith('<iframe sandbox="allow-scripts allow-downloads"')
         assert "&lt;!doctype html&gt;" in shown["text/html"]
         assert shown["text/html"].count("<") == 2  # the page is inside an attribute, nothing leaks out of it
         folder = fitted.save(tmp_path / "run")
@@ -192,6 +193,18 @@ class TestNotebook:
         card = shown_page(folder, largest=10)
         assert "8 clients, 15 rounds" in card
         assert "cluster 1, 4 clients: hospital" in card
+
+    @needs_browser
+    def test_links_stay_in_the_frame(self, fitted: IFCA, tmp_path: Path) -> None:
+        """Without a base of its own, a link to a section would load the notebook into the frame."""
+        frame = fitted._repr_html_().replace("allow-downloads", "allow-same-origin")  # so that we can look
+        (tmp_path / "cell.html").write_text(f'<!doctype html><meta charset="utf-8">{frame}')
+        link = """frames[0].document.querySelector('a[href="#learning"]')"""
+        with browsing(tmp_path) as browser:
+            browser.open((tmp_path / "cell.html").as_uri())
+            browser.wait(link)
+            browser.evaluate(f"{link}.click()")
+            browser.wait("frames[0].location.href === 'about:srcdoc#learning'")
 
     def test_one_that_is_not_fitted_shows_its_arguments(self) -> None:
         assert "sk-" in IFCA(3)._repr_html_()

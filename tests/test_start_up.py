@@ -113,7 +113,7 @@ def test_module_and_console_script_are_the_same() -> None:
 
 def test_verbs_are_listed_in_a_newcomers_order() -> None:
     listed = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["--help"]).stdout
-    places = [listed.index(f" {name} ") for name in VERBS]
+    places = [listed.index(f"│ {name} ") for name in VERBS]
     assert places == sorted(places)
     assert VERBS[0] == "run"
     assert VERBS[-1] == "reproduce"

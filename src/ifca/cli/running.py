@@ -86,7 +86,7 @@ def read_job(
 ) -> Config:
     """The config that the options of run, compare and choose-k come to."""
     from ifca.runs.chosen_job import chosen_job
-    from ifca.runs.config import with_model
+    from ifca.runs.settings import with_model
 
     columns = {"label": label, "client": client}
     return chosen_job(job, columns, preset, with_model(settings, model), device=device, engine=engine)

@@ -22,11 +22,12 @@ def shown_page(folder: Path, largest: int = LARGEST) -> str:
     from ifca.report.page import page  # here: fitting does without jinja2
 
     run = read_run(folder)
-    whole = page([run])
+    # Links to sections stay in the frame, whose base would be the notebook's own address.
+    whole = page([run]).replace("<head>", '<head>\n<base href="about:srcdoc">', 1)
     if len(whole) > largest:
         return card(run)
-    frame = f'width="100%" height="{HEIGHT}" style="border:1px solid #8884;border-radius:4px"'
-    return f'<iframe sandbox="allow-scripts" title="Report" {frame} srcdoc="{escape(whole)}"></iframe>'
+    frame = f'title="Report" width="100%" height="{HEIGHT}" style="border:1px solid #8884"'
+    return f'<iframe sandbox="allow-scripts allow-downloads" {frame} srcdoc="{escape(whole)}"></iframe>'
 
 
 def card(run: RunFolder) -> str:

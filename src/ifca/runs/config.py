@@ -22,6 +22,7 @@ from ifca.runs.complaints import complaints
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 from ifca.runs.presets import DEFAULT, PRESETS
+from ifca.runs.settings import set_key
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -167,7 +168,7 @@ def config_of(
 ) -> Config:
     """Content as TOML gives it, then settings, then overrides. named: in complaints; file: its own."""
     for setting in settings or []:
-        _set(content, setting)
+        set_key(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
     if file is not None:
         _look_beside(file, content)
@@ -192,11 +193,6 @@ def _names_own_code(content: dict[str, Any]) -> bool:
     named += [data.get("load")] if isinstance(data, dict) else []
     flat = [part for value in named for part in (value if isinstance(value, list) else [value])]
     return any(isinstance(part, str) and ":" in part for part in flat)
-
-
-def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
-    """The settings, and --model as one of them."""
-    return settings if model is None else [*(settings or []), f"model.name={json.dumps(model)}"]
 
 
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
@@ -244,19 +240,3 @@ def without_none(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     return {name: without_none(value) for name, value in content.items() if value is not None}
-
-
-def _set(content: dict[str, Any], setting: str) -> None:
-    key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
-        raise InvalidInput(f"--set {setting}: expected key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        content = content.setdefault(table, {})
-        if not isinstance(content, dict):
-            raise InvalidInput(f"--set {setting}: {table} is not a table")
-    content[last] = value
