@@ -12,10 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from ifca.cli.main import app
 from ifca.data import Client, rotated_digits, write_client
+from ifca.runs.config import read_config
+from ifca.runs.own_data_config import TableData
+from ifca.runs.presets import PRESETS, presets
 from tests.files import write_cifar
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -121,12 +125,22 @@ def assert_refused(done: subprocess.CompletedProcess[str], complaint: str, code:
     ("arguments", "complaint", "code"),
     [
         (["run", "nowhere.toml"], "nowhere.toml: no such config file", 2),
-        (["run", "--set", "kk=1"], "unknown key kk", 2),
+        (["run", "--set", "kk=1"], "unknown key kk; did you mean k?", 2),
+        (["rnu"], "Did you mean 'run'?", 2),
+        (["run", "--labl", "y"], "No such option: --labl; did you mean --label?", 2),
+        (["run", "--rounds", "5"], "rounds is a key of the config: --set rounds=VALUE", 2),
+        (["run", "--preset", "mnist"], "no such preset; did you mean mnist-writers or rotated-mnist?", 2),
+        (["run", "--preset", "zzz"], "there is no such preset (known: rotated-digits, clinics, ", 2),
+        (["run", "rotated-mnist"], "no such config file; did you mean --preset rotated-mnist?", 2),
+        (["run", "job.toml", "--preset", "femnist"], "give job.toml or --preset femnist, not both", 2),
+        (["run", "job.toml", "--label", "y"], "--label: is for a table or a folder of tables", 2),
+        (["run", "."], "is a folder without a config.toml and without files of data", 2),
+        (["federate", "simulate", "."], ".: is a folder; a config is a .toml file", 2),
         (["run", "--set", "k=1000"], "k is 1000, but the federation has only 112 clients", 2),
         (["run", "--set", "step_size=1e30", "--out", "diverged"], "training diverged", 1),
         (["run", "--set", "memory_budget=1", "--set", "model.hidden=[90000]"], "smallest that works is", 2),
         (["run", "--device", "cuda"], "no CUDA device", 2),
-        (["run", "--engine", "spark"], "engine: input should be", 2),
+        (["run", "--engine", "spark"], "engine must be one of loop, vectorised, flower", 2),
         (["run", "--out", "/dev/null/x"], "/dev/null", 1),
         (["run", "--unknown"], "No such option", 2),
         (["resume", "nowhere"], "nowhere: no such run folder", 2),
@@ -225,6 +239,9 @@ def test_help_and_version(tmp_path: Path) -> None:
     assert "resume" in ifca("--help", cwd=tmp_path).stdout
     assert ifca("--version", cwd=tmp_path).stdout.startswith("ifca ")
     assert ifca(cwd=tmp_path).returncode in (0, 2)
+    told = ifca("--version", "--verbose", cwd=tmp_path).stdout
+    assert told == ifca("version", cwd=tmp_path).stdout
+    assert f"torch {torch.__version__}\ndevice c" in told
 
 
 def test_data_sets_are_listed_and_checked(tmp_path: Path) -> None:
@@ -243,3 +260,57 @@ def test_a_run_without_its_data_says_how_to_get_them(tmp_path: Path) -> None:
     data = f"data={{name='rotated-mnist', folder='{tmp_path}'}}"
     refused = ifca("run", "--set", data, cwd=tmp_path)
     assert_refused(refused, "train-images-idx3-ubyte.gz: no such file; 'ifca data get mnist' fetches it")
+
+
+CLINICS = PRESETS / "clinics.csv"
+
+
+def test_presets_are_listed_and_run(tmp_path: Path) -> None:
+    listed = ifca("run", "--list", cwd=tmp_path).stdout
+    for name, about in presets().items():
+        assert name in listed
+        assert about in listed
+        assert 30 < len(about) < 111
+    assert {"rotated-digits", "rotated-mnist", "rotated-cifar", "femnist", "synthetic-a"} <= set(presets())
+    quick = ["--set", "rounds=3", "--set", "baselines=[]"]
+    done = ifca("run", "--preset", "clinics", "--out", "out", *quick, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = read_config(tmp_path / "out" / "config.toml")
+    assert isinstance(config.data, TableData)
+    assert (config.rounds, config.data.client, Path(config.data.path)) == (3, "clinic", CLINICS)
+
+
+def test_a_table_is_run_without_a_config(tmp_path: Path) -> None:
+    (tmp_path / "clinics.csv").write_text(CLINICS.read_text())
+    columns = ["--label", "outcome", "--client", "clinic"]
+    done = ifca("run", "clinics.csv", *columns, "--out", "out", "--set", "rounds=3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    config = read_config(tmp_path / "out" / "config.toml")
+    assert isinstance(config.data, TableData)
+    assert config.baselines == ("global", "local")
+    data = config.data
+    assert (data.client, data.label, data.standardise, data.test_share) == ("clinic", ("outcome",), True, 0.2)
+    for given, missing in (
+        (columns[:2], "--client is missing, the column that says whose a row is"),
+        (columns[2:], "--label is missing, the column to predict"),
+    ):
+        assert_refused(ifca("run", "clinics.csv", *given, cwd=tmp_path), missing)
+    assert_refused(ifca("run", "out", cwd=tmp_path), "out: is the folder of a run; 'ifca resume out' goes on")
+
+
+def test_a_folder_of_tables_is_run_without_a_config(tmp_path: Path) -> None:
+    head, *rows = CLINICS.read_text().splitlines()
+    (tmp_path / "clinics").mkdir()
+    for name in sorted({row.split(",")[0] for row in rows})[:4]:
+        own = [row.partition(",")[2] for row in rows if row.startswith(name)]
+        (tmp_path / "clinics" / f"{name}.csv").write_text("\n".join([head.partition(",")[2], *own, ""]))
+    assert_refused(ifca("run", "clinics", cwd=tmp_path), "'ifca run clinics --label COLUMN'")
+    settings = ["--label", "outcome", "--set", "rounds=2", "--set", "baselines=[]"]
+    done = ifca("run", "clinics", *settings, "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["clients"] == 4
+    project = ifca("init", "project", cwd=tmp_path)
+    assert project.returncode == 0
+    assert_refused(
+        ifca("run", "project", cwd=tmp_path), "project: is a folder; 'ifca run project/config.toml'"
+    )

@@ -57,6 +57,12 @@ def test_every_command_is_there(site: Path) -> None:
     assert "--personalise" in page
 
 
+def test_the_signature_of_ifca_is_there(site: Path) -> None:
+    page = re.sub(r"<[^>]+>", "", (site / "api" / "index.html").read_text())
+    assert re.search(r"IFCA\(\s*k: int", page)
+    assert "how far a model moves at each gradient step" in page
+
+
 def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
     for page in site.rglob("*.html"):
         loaded = re.findall(

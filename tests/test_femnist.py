@@ -189,7 +189,7 @@ def test_configs_name_them(tmp_path: Path) -> None:
     data = f"data={{name='femnist', folder='{tmp_path}', min_images=10, files='leaf'}}"
     job = make_job(read_config(None, ["k=2", data, "model.name=femnist-cnn"]))
     assert job.model()(job.federation.train.x[:2].float()).shape == (2, 62)
-    with pytest.raises(InvalidInput, match=r"data\.files: input should be"):
+    with pytest.raises(InvalidInput, match=r"data\.files must be one of auto, packed, leaf"):
         read_config(None, ["data={name='femnist', files='zip'}"])
 
 

@@ -160,9 +160,9 @@ def test_a_config_names_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(folder)
     near = with_absolute_paths(read_config(None, ["data={name='rotated-mnist', folder='.'}"]))
     assert near.data.folder == str(folder)  # type: ignore[union-attr]
-    with pytest.raises(InvalidInput, match=r"data\.folder: input should be a valid string"):
+    with pytest.raises(InvalidInput, match=r"data\.folder must be a text in quotes"):
         read_config(None, ["data={name='rotated-mnist', folder=3}"])
-    with pytest.raises(InvalidInput, match=r"unknown key data\.angle$"):
+    with pytest.raises(InvalidInput, match=r"unknown key data\.angle; did you mean data\.angles"):
         read_config(None, ["data={name='rotated-mnist', angle=3}"])
 
 

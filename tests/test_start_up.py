@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import ifca
 from ifca.bench.speed import JOBS
-from ifca.cli.main import VERBS, app
+from ifca.cli.main import PANELS, VERBS, app
 from ifca.data.public import digits
 from ifca.data.public.places import VARIABLE
 from ifca.paper.experiments import MODULES
@@ -39,7 +39,9 @@ def test_import_ifca_is_light() -> None:
     assert imported_by("import ifca; ifca.Recipe, ifca.InvalidInput, ifca.Callback, dir(ifca)") == set()
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--help"], ["run", "--help"], ["run", "--list"]], ids=" ".join
+)
 def test_help_and_version_import_nothing_heavy(arguments: list[str]) -> None:
     code = f"""
 import sys
@@ -111,9 +113,14 @@ def test_module_and_console_script_are_the_same() -> None:
 
 def test_verbs_are_listed_in_a_newcomers_order() -> None:
     listed = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["--help"]).stdout
-    places = [listed.index(f" {name} ") for name in VERBS]
+    places = [listed.index(f"│ {name} ") for name in VERBS]
     assert places == sorted(places)
-    assert list(VERBS)[:2] == ["run", "compare"]
+    assert VERBS[0] == "run"
+    assert VERBS[-1] == "reproduce"
+    day = ["run", "data", "report", "predict", "assign", "compare", "choose-k", "federate"]
+    assert [name for name in VERBS if name in day] == day
+    panels = [listed.index(f"─ {panel} ─") for panel in PANELS]
+    assert panels == sorted(panels)
 
 
 @pytest.mark.parametrize(

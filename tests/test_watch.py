@@ -24,7 +24,7 @@ from ifca.report.live_run import LiveRun
 from ifca.report.page_server import PageServer
 from ifca.report.terminal.live_terminal import sparkline, view, watch_terminal
 from ifca.report.terminal.status import status
-from ifca.runs.config import read_config
+from ifca.runs.config import read_config, write_config
 from ifca.runs.run import run
 from tests.browser import browsing, needs_browser
 
@@ -190,6 +190,35 @@ def test_states_of_a_folder(tmp_path: Path) -> None:
     assert status(found).endswith(f"stopped. 'ifca resume {out}' goes on.")
     run(read_config(None, SMALL), tmp_path / "done")
     assert LiveRun(tmp_path / "done").read().state == "finished"
+
+
+def test_a_run_that_goes_on_tells_its_rate_the_time_left_and_bytes(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run(read_config(None, SMALL), out)
+    (out / "summary.json").unlink()
+    rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
+    for seconds, rate, left in ((0.25, "4 rounds a second", "1.0 s"), (30.0, "30.0 s a round", "2 min 0 s")):
+        few = [{**record, "seconds": seconds, "bytes_up": 500_000} for record in rounds[:2]]
+        (out / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in few))
+        with working_in(out):
+            said = status(LiveRun(out).read())
+        assert said.startswith(f"Round 2 of 6, {rate}, about {left} left, ")
+        assert said.endswith("B sent to clients, 1 MB by them.")
+
+
+def test_the_folder_of_a_server_is_watched_while_its_clients_gather(tmp_path: Path) -> None:
+    """There are Flower's files then, and faults of clients that were turned away; no run yet."""
+    app = tmp_path / ".flower" / "ifca-federation"
+    app.mkdir(parents=True)
+    (app / "config.toml").write_text(write_config(read_config(None, ["federation.clients=4"])))
+    fault = {"client": "x", "kind": "refused", "detail": "its data are of another shape", "round": None}
+    (tmp_path / "faults.jsonl").write_text(json.dumps(fault) + "\n")
+    found = LiveRun(tmp_path).read()
+    assert (found.state, status(found)) == ("waiting", "Waiting for 4 clients to join.")
+    assert view(found).renderables
+    with serving(tmp_path) as server:
+        assert "Waiting for 4 clients to join." in str(server.state())
+        assert "Nothing to see yet" in server.content()
 
 
 def test_restarts_are_followed_one_after_the_other(tmp_path: Path) -> None:

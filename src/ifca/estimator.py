@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import nn
 
 from ifca.core.callbacks import Callback, Record, Several, Training
-from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.core.errors import Diverged, IFCAError
 from ifca.core.initial import best_restart
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import Option, Recipe
 from ifca.core.types import ClusterState, Params
 from ifca.data import Federation
-from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
-from ifca.models import BuiltIn, as_factory
+from ifca.models import BuiltIn
 from ifca.models.task import Factory, Loss
+from ifca.report.notebook import progress, shown_page
 from ifca.runs.auto_k import recipe_of
-from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, ModelConfig
 from ifca.runs.make import given_model
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData
-from ifca.runs.results import finished_summary, models_header, restart_report, write_results
-from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
+from ifca.runs.results import models_header, restart_report
 from ifca.runs.scaled import Scale
 from ifca.training import Fitted, Job, choose_device, fit
 from ifca.training.job import Clusterer, EngineName
 from ifca.training.poor_fit import warn_of_poor_fit
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
-from ifca.use.card import write_card
-from ifca.use.export import export_trained
-from ifca.use.personal_front import PersonalFront
-from ifca.use.trained import Trained, open_trained
+from ifca.use.grouped import Groups, training_data
+from ifca.use.saved_front import SavedFront
+from ifca.use.trained import Trained
 from ifca.use.usual import usual_losses_of
 
 
@@ -51,20 +44,50 @@ class FewerClustersWarning(UserWarning):
     """Fewer clusters than k have clients."""
 
 
-class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
-    """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
+class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
+    """Clustered federated learning (IFCA) in scikit-learn's manner; its baselines by `algorithm`.
 
-    The arguments are those of Recipe, plus: k may be "auto" (as many clusters as the referee finds; so it is
-    for "ifca" where k is left out, others take 2), model (a torch module, a function that makes one, or a
-    name as in configs; None: by the data, "auto"), loss (per sample), standardise and standardise_target (as
-    in configs: features and float targets at mean 0 and variance 1, scaled back in all that is said),
-    precision, engine, device, memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a
-    scikit-learn clusterer, or a function of k and seed), on_round (a function of state and record, called
-    after every round), callbacks (told of every start, round and end: ifca.core.callbacks.Callback).
+    fit(X, y, groups=...) takes rows and whose they are; fit(federation) takes a Federation. Clients that
+    follow the same law share a model; predict(X, groups=...) serves each client by the model of its cluster.
 
-    After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
-    client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each),
-    quality_ (metrics of test data). After fit only: fitted_ (everything else), personalised_ (if asked for).
+    After fit or load: clients_ (names of the training clients), labels_ [m] (each training client's row of
+    models_), models_ (name -> [models, ...], those that clients need), classes_, history_ (a record per
+    round), train_loss_, restarts_ (training loss of each restart),
+    quality_ (metrics of test data). After fit only: fitted_ (everything else),
+    personalised_ (what clients chose, where asked for). Arguments that are not listed here are the keys of
+    the same name in the config.
+
+    Args:
+        k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithm ifca,
+            2 for others.
+        model: a torch module, a function that makes one, or a name as in configs ("mlp", "linear",
+            "logistic", "cnn"). None: what suits the data.
+        loss: a function of outputs and labels that gives a loss per sample. None: cross-entropy for classes,
+            squared error for numbers.
+        standardise, standardise_target: features, and the targets of a regression, at mean 0 and variance 1;
+            all that is said is in the units of the targets. "auto": for tables and ifca's own models.
+        algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
+            client), oneshot, clove, or a method of your own.
+        rounds: how often clients train and the server averages what they send.
+        step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
+            safer; if the loss grows, divide it by 3.
+        step_decay: the step size is multiplied by this after every round; 1 keeps it.
+        local_steps: gradient steps of a client in a round.
+        local_epochs: instead of local_steps, passes over the client's rows in batches of batch_size.
+        participation: the share of clients that takes part in a round.
+        restarts: trainings from different initial models; the one with the lowest training loss is kept.
+        personalise: let every client choose in the end between its cluster's model and one of its own.
+        seed: all that is random follows from it; the same seed gives the same models.
+        client: the column of X that says whose a row is, where groups is not given: a DataFrame's column
+            name, or the number of an array's column.
+        verbose: show progress: a bar in notebooks and on terminals, plain lines elsewhere.
+        device: auto, cpu or cuda.
+        memory_budget: MiB that clients trained side by side may take.
+        warm_start: models to begin with: name -> [k, ...].
+        clusterer: for oneshot, a scikit-learn clusterer or a function of k and seed that makes one.
+        on_round: a function of state and record, called after every round.
+        callbacks: told of every start, round and end; see ifca.core.callbacks.Callback.
+
     """
 
     def __init__(
@@ -108,6 +131,8 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         memory_budget: int | None = None,
         warm_start: Params | None = None,
         clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None,
+        client: str | int | None = None,
+        verbose: bool = False,
         on_round: OnRound | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> None:
@@ -115,15 +140,23 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
             if name not in ("self", "__class__"):
                 setattr(self, name, value)
 
-    def fit(self, federation: Federation) -> IFCA:
-        """Train on a federation; restarts keep the start with the lowest training loss of the clients."""
-        job = self._job(federation)
+    def fit(self, X: Any, y: Any = None, groups: Groups = None) -> IFCA:
+        """Train; restarts keep the start with the lowest training loss of the clients.
+
+        X: rows [n, ...], as an array or a DataFrame, or a list with an array per client, or a Federation
+        alone. y: class numbers from 0 (integers) or targets (floats), or the name of X's column that has
+        them. groups: whose each row is [n], or the name of X's column that says so. Columns of numbers are
+        standardised, and predict does the same; a Federation is taken as it is.
+        """
+        job = self._job(training_data(X, y, groups, self.client))
         check(job)
+        with progress(self.verbose) as shown:
+            return self._fit(job, Several([*shown, *self.callbacks]))
+
+    def _fit(self, job: Job, told: Callback) -> IFCA:
         starts: list[Fitted] = []
-        self.restarts_: list[float] = []
-        self._reports: list[dict[str, Any]] = []
+        self.restarts_, self._reports = [], []
         failure: IFCAError | None = None
-        told = Several(self.callbacks)
         for restart in range(job.recipe.restarts):
             try:
                 starts.append(self._start(job, restart, told))
@@ -142,9 +175,10 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         own = None if isinstance(job.model, BuiltIn) else job.model
         known = theta, models_header(best), Code(), usual_losses_of(best), own, self.loss
         self._use = Trained(None, self._config(job), *known)
-        self.models_: Params = best.state.theta
-        self.labels_: NDArray[Any] = best.labels.numpy()
-        self.history_: list[Record] = renumbered(best.history, best.places, job.models)
+        self.clients_, self.models_ = tuple(job.federation.train.ids), best.state.theta
+        self._say_what_was_seen()
+        self.labels_ = best.labels.numpy()
+        self.history_ = renumbered(best.history, best.places, job.models)
         self.train_loss_ = best.train_loss
         self.__dict__.pop("personalised_", None)
         if job.recipe.personalise:
@@ -154,7 +188,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
             said = f"only {live} of {job.recipe.k} clusters have clients; try more restarts, or a smaller k"
-            warnings.warn(said, FewerClustersWarning, 2)
+            warnings.warn(said, FewerClustersWarning, 3)
         return self
 
     def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
@@ -169,61 +203,15 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
 
         return fit(job, restart=restart, on_round=on_round)
 
-    def export(self, cluster: int, to: Path | str) -> Path:
-        """Write one cluster's model for other programs (.pt, .safetensors, .onnx); returns its model card."""
-        trained, to = self._trained("export"), Path(to)
-        checked = export_trained(trained, cluster, to)
-        if trained.directory is not None:
-            return write_card(trained.directory, cluster, to, checked, trained)
-        with TemporaryDirectory() as folder:
-            self.save(Path(folder) / "run")
-            return write_card(Path(folder) / "run", cluster, to, checked, trained)
-
-    def save(self, folder: Path | str) -> Path:
-        """Write a run folder as 'ifca run' does, which load, open_run and all commands read; without data."""
+    def _repr_html_(self) -> str:
+        """For notebooks: the page of a fitted model; before that, the arguments."""
         if not hasattr(self, "_use"):
-            raise InvalidInput("save: call fit first")
-        trained, folder = self._use, Path(folder)
-        check_unused(folder, advice="", option="folder")
-        if not hasattr(self, "fitted_"):
-            assert trained.directory is not None
-            shutil.copytree(trained.directory, folder, dirs_exist_ok=True)
-            return folder
-        new_directory(trained.config, folder, Code())
-        own = getattr(self, "personalised_", None)
-        write_results(folder, self.fitted_, trained.config, self._reports, own)
-        return folder
+            return str(super()._repr_html_())
+        with self._folder() as folder:
+            return shown_page(folder)
 
-    @classmethod
-    def load(
-        cls,
-        folder: Path | str,
-        *,
-        trust: bool = False,
-        model: nn.Module | Factory | None = None,
-        loss: Loss | None = None,
-    ) -> IFCA:
-        """A finished run as a fitted IFCA; model and loss: those it was given from Python.
-
-        trust: run code that the folder names or holds, also where you did not make it on this machine.
-        """
-        folder = Path(folder)
-        trained = open_trained(folder, trust, None if model is None else as_factory(model), loss)
-        summary = finished_summary(folder)
-        if summary is None:
-            raise InvalidInput(f"{folder}: is not finished; 'ifca resume {folder}' goes on")
-        names = {f.name for f in fields(Recipe)} | {"engine", "device", "precision", "memory_budget"}
-        front = cls(**{name: getattr(trained.config, name) for name in names}, model=model, loss=loss)
-        front._use = trained
-        front.models_, front.train_loss_ = trained.theta, summary["train_loss"]
-        rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
-        number = {-1: -1} | {j: place for place, j in enumerate(trained.live)}  # -1: of no cluster yet
-        front.labels_ = np.array([number[int(row["cluster"])] for row in rows])
-        places = summary.get("places", trained.live)
-        front.history_ = renumbered(read_jsonl(folder / ROUNDS), places, summary["k"])
-        losses = [one["train_loss"] for one in summary["restarts"]]
-        front.restarts_ = [float("inf") if loss is None else loss for loss in losses]
-        return front
+    def _repr_mimebundle_(self, **_options: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def _job(self, federation: Federation) -> Job:
         federation, model = given_model(self, federation)

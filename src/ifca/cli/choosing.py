@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Device, Engine, Json, Model, Quiet, Settings
+from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings
+from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted
 
 
 def choose_k_command(
-    config: Annotated[
-        Path | None, typer.Argument(help="A TOML file; without it: the default job. Its k is not used.")
-    ] = None,
+    job: Job = None,
+    label: Label = None,
+    client: Client = None,
+    preset: Preset = None,
     ks: Annotated[str, typer.Option("--k", help="Numbers of clusters to try, first:last.")] = "1:6",
     seeds: Annotated[int, typer.Option(help="Trainings for each k, all on the same data.")] = 3,
     settings: Settings = None,
@@ -26,20 +28,22 @@ def choose_k_command(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train with several k and seeds, and say which k the data supports; the same --out again goes on."""
+    """Train with several k and seeds, and say which k the data supports; the same --out again goes on.
+
+    The k of the job itself is not used.
+    """
     from rich.console import Console
 
     from ifca.report.terminal.progress_bar import watching
     from ifca.runs.choose_k import choose_k, parse_range
-    from ifca.runs.config import read_config, with_model
     from ifca.runs.run_folder import next_directory
 
-    job = read_config(config, with_model(settings, model), device=device, engine=engine)
-    folder = out or next_directory(job, verb="choose-k")
+    config = read_job(job, label, client, preset, settings, model, device, engine)
+    folder = out or next_directory(config, verb="choose-k")
     console = Console(stderr=as_json)
     try:
         with watching(console, plain=quiet or not console.is_terminal) as progress:
-            found = choose_k(job, parse_range(ks), seeds, folder, progress)
+            found = choose_k(config, parse_range(ks), seeds, folder, progress)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
     from ifca.report.choose_k_figure import write_choice_figure

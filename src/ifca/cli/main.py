@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -19,51 +20,69 @@ from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
 from ifca.cli.seeing import report_command, watch_command
-from ifca.cli.starting import init_command
+from ifca.cli.starting import init_command, version_command
 from ifca.cli.using import assign_command, export_command, predict_command
 from ifca.core.errors import IFCAError, Interrupted
 
-VERBS: dict[str, typer.Typer | Callable[..., None]] = {
-    "run": run_command,
-    "compare": compare_command,
-    "resume": resume_command,
-    "report": report_command,
-    "watch": watch_command,
-    "init": init_command,
-    "data": data_app,
-    "assign": assign_command,
-    "predict": predict_command,
-    "export": export_command,
-    "choose-k": choose_k_command,
-    "federate": federate_app,
-    "bench": bench_command,
-    "bench-methods": bench_methods_command,
-    "reproduce": reproduce_command,
+PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
+    "Train and look": {
+        "run": run_command,
+        "data": data_app,
+        "init": init_command,
+        "resume": resume_command,
+        "report": report_command,
+        "watch": watch_command,
+    },
+    "Use a run": {
+        "predict": predict_command,
+        "assign": assign_command,
+        "export": export_command,
+    },
+    "Choose": {
+        "compare": compare_command,
+        "choose-k": choose_k_command,
+    },
+    "Train over a network": {
+        "federate": federate_app,
+    },
+    "Measure and reproduce": {
+        "version": version_command,
+        "bench": bench_command,
+        "bench-methods": bench_methods_command,
+        "reproduce": reproduce_command,
+    },
 }
-"""Name -> the verb, or the group of verbs."""
+"""Panel of the help -> name -> the verb, or the group of verbs; in the order of a user's day."""
+VERBS = [name for verbs in PANELS.values() for name in verbs]
 
 
 class InOrder(TyperGroup):
-    """Verbs are listed in the order of VERBS; typer lists groups after the others."""
+    """Verbs are listed in the order of PANELS; typer lists groups after the others."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names."""
-        return sorted(super().list_commands(ctx), key=list(VERBS).index)
+        return sorted(super().list_commands(ctx), key=VERBS.index)
 
 
 app = typer.Typer(cls=InOrder, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
-for name, verb in VERBS.items():
-    if isinstance(verb, typer.Typer):
-        app.add_typer(verb, name=name)
-    else:
-        app.command(name)(verb)
+for panel, verbs in PANELS.items():
+    for name, verb in verbs.items():
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(verb)
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Clustered federated learning: IFCA, its baselines, its experiments."""
+def options(
+    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --version: of torch and Python, too.")
+    ] = False,
+) -> None:
+    """Clustered federated learning: groups of clients that are alike are found, each gets a model."""
     if show:
-        typer.echo(f"ifca {__version__}")
+        version_command() if verbose else typer.echo(f"ifca {__version__}")
         raise typer.Exit
 
 
@@ -82,8 +101,24 @@ def main() -> None:
         _fail("interrupted; 'ifca resume' goes on from the last checkpoint", Interrupted.code)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument
-            _fail(str(error.format_message()), 2)
+            _fail(_unknown_option(error) or str(error.format_message()), 2)
         raise
+
+
+def _unknown_option(error: Any) -> str:
+    """What was probably meant; whoever writes --rounds 5 means a key of the config."""
+    option = getattr(error, "option_name", None)
+    if option is None or not hasattr(error, "possibilities"):
+        return ""
+    from dataclasses import fields
+
+    from ifca.core.recipe import Recipe
+
+    key = option.lstrip("-").replace("-", "_")
+    if key in {field.name for field in fields(Recipe)}:
+        return f"No such option: {option}; {key} is a key of the config: --set {key}=VALUE"
+    near = get_close_matches(option, error.possibilities or [], 1)
+    return f"No such option: {option}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _fail(message: str, code: int) -> None:

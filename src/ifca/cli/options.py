@@ -8,6 +8,15 @@ from typing import Annotated
 import typer
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
+Job = Annotated[
+    Path | None,
+    typer.Argument(help="A TOML file, a table or a folder of tables; without it: the default job."),
+]
+Label = Annotated[
+    list[str] | None, typer.Option(help="Of a table or a folder of tables: the column to predict.")
+]
+Client = Annotated[str | None, typer.Option(help="Of a table: the column that says whose a row is.")]
+Preset = Annotated[str | None, typer.Option(help="A ready-made job; 'ifca run --list' lists them.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")
 ]

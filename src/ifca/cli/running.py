@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from ifca.cli.options import ConfigFile, Device, Engine, Model, Out, Quiet, Settings, Track, Trust
+import typer
+
+from ifca.cli.options import (
+    Client,
+    Device,
+    Engine,
+    Job,
+    Label,
+    Model,
+    Out,
+    Preset,
+    Quiet,
+    Settings,
+    Track,
+    Trust,
+)
 
 if TYPE_CHECKING:
     from ifca.runs.config import Config
 
 
 def run_command(
-    config: ConfigFile = None,
+    job: Job = None,
+    label: Label = None,
+    client: Client = None,
+    preset: Preset = None,
+    list_presets: Annotated[bool, typer.Option("--list", help="List the ready-made jobs.")] = False,
     settings: Settings = None,
     out: Out = None,
     model: Model = None,
@@ -22,14 +42,17 @@ def run_command(
     track: Track = None,
 ) -> None:
     """Train a job and write its folder."""
-    from ifca.runs.config import read_config, with_model
-
-    chosen = read_config(config, with_model(settings, model), device=device, engine=engine)
-    _train(chosen, out, quiet, track)
+    if list_presets:
+        _list_presets()
+        return
+    _train(read_job(job, label, client, preset, settings, model, device, engine), out, quiet, track)
 
 
 def compare_command(
-    config: ConfigFile = None,
+    job: Job = None,
+    label: Label = None,
+    client: Client = None,
+    preset: Preset = None,
     settings: Settings = None,
     out: Out = None,
     model: Model = None,
@@ -39,9 +62,7 @@ def compare_command(
     track: Track = None,
 ) -> None:
     """Train a job and all the other algorithms on the same data, side by side."""
-    from ifca.runs.config import read_config, with_model
-
-    chosen = read_config(config, with_model(settings, model), device=device, engine=engine)
+    chosen = read_job(job, label, client, preset, settings, model, device, engine)
     _train(chosen, out, quiet, track, others=True)
 
 
@@ -51,6 +72,37 @@ def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, t
     from ifca.runs.run import resume
 
     watched(lambda told: resume(directory, told, trust), directory, quiet, track)
+
+
+def read_job(
+    job: Path | None,
+    label: list[str] | None,
+    client: str | None,
+    preset: str | None,
+    settings: list[str] | None,
+    model: str | None,
+    device: str | None,
+    engine: str | None,
+) -> Config:
+    """The config that the options of run, compare and choose-k come to."""
+    from ifca.runs.chosen_job import chosen_job
+    from ifca.runs.settings import with_model
+
+    columns = {"label": label, "client": client}
+    return chosen_job(job, columns, preset, with_model(settings, model), device=device, engine=engine)
+
+
+def _list_presets() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ifca.runs.presets import presets
+
+    table = Table("preset", "what it trains", box=None)
+    for name, about in presets().items():
+        table.add_row(name, about)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    typer.echo("run one of them: ifca run --preset NAME")
 
 
 def _train(

@@ -1,4 +1,4 @@
-"""The verb 'ifca init'."""
+"""The verbs 'ifca init' and 'ifca version'."""
 
 from __future__ import annotations
 
@@ -17,3 +17,20 @@ def init_command(
     for file in write_project(folder):
         typer.echo(f"wrote {file}")
     typer.echo(f"now: cd {folder} && ifca run config.toml")
+
+
+def version_command() -> None:
+    """Print the versions of ifca, Python and torch, and the device that trains."""
+    import platform
+
+    import torch
+
+    from ifca import __version__
+    from ifca.training import choose_device
+
+    device = choose_device("auto")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    typer.echo(f"ifca {__version__}")
+    typer.echo(f"Python {platform.python_version()} on {platform.system()}")
+    typer.echo(f"torch {torch.__version__}")
+    typer.echo(f"device {device.type} ({name})")

@@ -54,22 +54,24 @@ class Silent:
 
 
 class Several:
-    """Tells some others, one after the other."""
+    """Tells some others, one after the other; what one of them has no method for, it is not told."""
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
         self.callbacks = tuple(callbacks)
 
     def started(self, training: Training) -> None:
         """Pass it on."""
-        for one in self.callbacks:
-            one.started(training)
+        self._pass_on("started", training)
 
     def round_ended(self, record: Record) -> None:
         """Pass it on."""
-        for one in self.callbacks:
-            one.round_ended(record)
+        self._pass_on("round_ended", record)
 
     def finished(self, summary: dict[str, Any]) -> None:
         """Pass it on."""
+        self._pass_on("finished", summary)
+
+    def _pass_on(self, name: str, what: Any) -> None:
         for one in self.callbacks:
-            one.finished(summary)
+            if (method := getattr(one, name, None)) is not None:
+                method(what)

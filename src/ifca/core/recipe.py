@@ -24,21 +24,24 @@ class Recipe:
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
-    """T, number of parallel iterations."""
+    """How often clients train and the server averages what they send (T in the paper)."""
     option: Option = "model"
     """model: option II, averages of locally trained models. gradient: option I, averages of gradients."""
     step_size: float = 0.1
-    """gamma."""
+    """How far a model moves at each gradient step, the learning rate (gamma in the paper). Smaller is slower
+    and safer; where the loss grows, try a third of it."""
     step_decay: float = 1.0
-    """The step of round t is step_size * step_decay^t."""
+    """What the step size is multiplied by after every round (in round t it is step_size * step_decay^t); 1
+    keeps it."""
     local_steps: int = 10
-    """tau, gradient steps of LocalUpdate (option model)."""
+    """Gradient steps that a client takes in a round, on all of its data or on batches of batch_size (tau of
+    LocalUpdate; option model)."""
     local_epochs: int | None = None
     """Passes over the client's data in mini-batches, instead of local_steps (option model)."""
     batch_size: int | None = None
     """Samples per stochastic gradient; none: the whole of the client's data."""
     participation: float = 1.0
-    """|M_t| / m, the share of clients that take part in a round."""
+    """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
     number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
@@ -47,7 +50,8 @@ class Recipe:
     shared: tuple[str, ...] = ()
     """Layers shared by all clusters (weight sharing): averaged over all participants, sent once."""
     l2: float = 0.0
-    """Adds l2/2 ||theta||^2 to the local objective; never to the loss that decides an identity."""
+    """Keeps parameters small (weight decay): adds l2/2 ||theta||^2 to the local objective; never to the loss
+    that decides an identity."""
     l2_layers: tuple[str, ...] = ()
     """Layers that l2 applies to; empty: all."""
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
@@ -57,9 +61,10 @@ class Recipe:
     augment: bool = False
     """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
     stable_after: int | None = None
-    """s: once no identity has changed for s rounds, send clients their own model only. None: never."""
+    """Once no client has changed its cluster for so many rounds, send clients their own model only, which
+    saves bytes. None: never."""
     recheck_every: int = 10
-    """r: with stable_after, send all k models again every r rounds."""
+    """With stable_after: send all k models again every so many rounds, so that clients may still change."""
     resample: bool = False
     """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
     restarts: int = 1

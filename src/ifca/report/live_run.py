@@ -15,13 +15,12 @@ from ifca.data.files import is_worked_in
 from ifca.data.jsonl import parse_jsonl, read_jsonl
 from ifca.methods import facts_of
 from ifca.report.read_run import Record, RunFolder, is_finished, read_run
+from ifca.runs.run_folder import FAULTS, PRIVATE, ROUNDS
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-ROUNDS = "rounds.jsonl"
 
 
 class LiveRun:
@@ -30,7 +29,8 @@ class LiveRun:
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise InvalidInput(f"{path}: no such run folder")
-        others = [file.name for file in path.iterdir() if not file.name.startswith(".")]
+        early = (FAULTS,)  # what a federation's server writes while its clients gather
+        others = [f.name for f in path.iterdir() if not f.name.startswith(".") and f.name not in early]
         if others and not (path / "config.toml").is_file():
             raise InvalidInput(f"{path}: not a run folder (it has no config.toml)")
         self.path = path
@@ -42,7 +42,7 @@ class LiveRun:
         files = [
             self.path / "config.toml",
             self.path / "summary.json",
-            self.path / "faults.jsonl",
+            self.path / FAULTS,
             _log_of(self.path),
         ]
         files += sorted(self.path.glob("baselines/*/summary.json"))
@@ -59,9 +59,10 @@ class LiveRun:
         config, log = _config(self.path), _log_of(self.path)
         rounds = self._log.read(log)
         summary = so_far(config, rounds, log.parent)
-        faults = read_jsonl(self.path / "faults.jsonl")
-        planned = int(config.get("rounds", 0))
-        return RunFolder(self.path, summary, rounds, [], {}, faults, planned, self._state(), log)
+        faults = read_jsonl(self.path / FAULTS)
+        planned, state = int(config.get("rounds", 0)), self._state()
+        wanted = _gathering(self.path) if state == "waiting" else 0
+        return RunFolder(self.path, summary, rounds, [], {}, faults, planned, state, log, wanted)
 
     def _whole(self) -> RunFolder:
         """The finished run, with the baselines that are finished, too."""
@@ -158,6 +159,14 @@ def _clients(rounds: list[Record], folder: Path) -> int:
     except (SafetensorError, OSError):
         pass  # none yet
     return max(counts)
+
+
+def _gathering(path: Path) -> int:
+    """How many clients a federation's server waits for; 0: it does not wait, or there is none."""
+    if (path / "roster.json").is_file():
+        return 0
+    terms = _config(path / PRIVATE / "ifca-federation").get("federation", {})
+    return int(terms.get("clients") or terms.get("min_clients") or 0)
 
 
 def _log_of(path: Path) -> Path:

@@ -33,6 +33,7 @@ class RunFolder:
     planned: int = 0  # rounds in all
     state: str = "finished"  # or: running, stopped, waiting (for the first round)
     log: Path = Path()  # where the rounds are from
+    gathering: int = 0  # clients that a federation's server waits for before its first round
 
     @property
     def finished(self) -> bool:

@@ -18,15 +18,18 @@ from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
 from ifca.runs.auto_k import K
+from ifca.runs.complaints import complaints
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
+from ifca.runs.presets import DEFAULT, PRESETS
+from ifca.runs.settings import set_key
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-DEFAULT_CONFIG = Path(__file__).parent / "conf" / "rotated-digits.toml"
+DEFAULT_CONFIG = PRESETS / f"{DEFAULT}.toml"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -144,19 +147,34 @@ def _read(
         text = source.read_text("utf-8-sig")
     except FileNotFoundError:
         raise InvalidInput(f"{source}: no such config file") from None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise InvalidInput(f"{source}: cannot be read as a config ({reason})") from reason
+    except IsADirectoryError:
+        raise InvalidInput(f"{source}: is a folder; a config is a .toml file") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{source}: cannot be read as a config: it is not a text file") from None
+    except OSError as reason:
+        raise InvalidInput(f"{source}: cannot be read as a config ({reason.strerror})") from reason
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as reason:
         raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
+    return config_of(content, settings, overrides, named, file), named
+
+
+def config_of(
+    content: dict[str, Any],
+    settings: list[str] | None,
+    overrides: dict[str, Any],
+    named: Path | str,
+    file: Path | None = None,
+) -> Config:
+    """Content as TOML gives it, then settings, then overrides. named: in complaints; file: its own."""
     for setting in settings or []:
-        _set(content, setting)
+        set_key(content, setting)
     content |= {name: value for name, value in overrides.items() if value is not None}
     if file is not None:
         _look_beside(file, content)
-    named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
-    return parse_config(content, named), named
+    return parse_config(content, named)
 
 
 def _look_beside(file: Path, content: dict[str, Any]) -> None:
@@ -179,24 +197,19 @@ def _names_own_code(content: dict[str, Any]) -> bool:
     return any(isinstance(part, str) and ":" in part for part in flat)
 
 
-def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
-    """The settings, and --model as one of them."""
-    return settings if model is None else [*(settings or []), f"model.name={json.dumps(model)}"]
-
-
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
     try:
         return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
     except ValidationError as errors:
-        raise InvalidInput(f"{source}: " + "; ".join(_complaint(e) for e in errors.errors())) from None
+        raise InvalidInput(f"{source}: {complaints(errors, Config)}") from None
 
 
 def write_config(config: Config) -> str:
     """The complete config as TOML."""
     content = config_dict(config)
     unset = [name for name, value in content.items() if value is None]
-    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(_without_none(content))
+    return f"# not set: {', '.join(unset)}\n" + tomli_w.dumps(without_none(content))
 
 
 def with_absolute_paths(config: Config) -> Config:
@@ -222,39 +235,10 @@ def config_dict(config: Config) -> dict[str, Any]:
     return result
 
 
-def _without_none(content: Any) -> Any:
+def without_none(content: Any) -> Any:
+    """The same without what is not set, which TOML cannot say."""
     if isinstance(content, list):
-        return [_without_none(part) for part in content]
+        return [without_none(part) for part in content]
     if not isinstance(content, dict):
         return content
-    return {name: _without_none(value) for name, value in content.items() if value is not None}
-
-
-def _set(content: dict[str, Any], setting: str) -> None:
-    key, equals, text = setting.partition("=")
-    if not equals or not key.strip():
-        raise InvalidInput(f"--set {setting}: expected key=value")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    *tables, last = key.strip().split(".")
-    for table in tables:
-        content = content.setdefault(table, {})
-        if not isinstance(content, dict):
-            raise InvalidInput(f"--set {setting}: {table} is not a table")
-    content[last] = value
-
-
-def _complaint(error: Any) -> str:
-    place = [str(part) for part in error["loc"]]
-    if place[:1] == ["data"]:
-        place[1:2] = []  # the name of the data set, which chose among them
-    field = ".".join(place)
-    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = ", ".join(f.name for f in fields(Config)) if len(place) == 1 else ""
-        return f"unknown key {field}" + (f" (known: {known})" if known else "")
-    if error["type"] == "value_error":  # from Recipe's own checks, which name the field themselves
-        return str(error["ctx"]["error"])
-    got = "" if isinstance(error["input"], dict) else f", got {error['input']!r}"
-    return f"{field}: {error['msg'][0].lower() + error['msg'][1:]}{got}"
+    return {name: without_none(value) for name, value in content.items() if value is not None}

@@ -55,17 +55,17 @@ class SyntheticData:
 
     name: Literal["synthetic"] = "synthetic"
     clients: Positive = 100
-    """m."""
+    """Number of clients, m."""
     samples: Positive = 100
-    """n, samples per client."""
+    """Training samples per client, n."""
     dimension: Positive = 1000
-    """d."""
+    """Number of features, d."""
     clusters: Positive = 2
     """Number of true clusters."""
     separation: Annotated[float, Field(gt=0)] = 1.0
-    """R."""
+    """How far apart the true models are, R."""
     noise: Annotated[float, Field(ge=0)] = 0.1
-    """sigma."""
+    """Standard deviation of the noise of the targets, sigma."""
     norm: Literal["scaled", "unit"] = "scaled"
     """scaled: theta* = R x Bernoulli, the authors' code; unit: rescaled to norm R, the paper's text."""
     test_samples: Annotated[int, Field(ge=0)] = 100

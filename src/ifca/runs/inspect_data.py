@@ -31,7 +31,7 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
 
     trust: call the function that the config of a run folder names also where others made the folder.
     """
-    config = read_config(path) if path.suffix == ".toml" else _config(path, options)
+    config = read_config(path) if path.suffix == ".toml" else config_of_path(path, options)
     kept = path.suffix == ".toml" and is_run_folder(path.parent)
     code = kept_code(path.parent, config, trust, ("data.load",)) if kept else code_of(config)
     problems, data = Findings(most), config.data
@@ -74,7 +74,7 @@ def write_starter_config(path: Path, options: dict[str, Any], file: Path) -> Non
     write_atomically(file, content.encode())
 
 
-def _config(path: Path, options: dict[str, Any]) -> Config:
+def config_of_path(path: Path, options: dict[str, Any]) -> Config:
     """The config that a user would write for this path."""
     return parse_config({"data": _data(path, options)}, f"{path}")
 

@@ -11,6 +11,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
 from ifca.data import Clients, Federation
+from ifca.training.unseen import halves
 from ifca.use.trained import CPU, Trained
 
 
@@ -30,6 +31,31 @@ def score_federation(trained: Trained, federation: Federation) -> float:
         parts = [(given.test, i, served[owner]) for i, owner in enumerate(owners) if owner >= 0]
     if not parts:
         raise InvalidInput("score: no test client is one of the training clients")
+    return _score(trained, parts)
+
+
+def score_clients(trained: Trained, federation: Federation, known: dict[str, int]) -> float:
+    """The same for the training data of a federation, where some clients' clusters are known.
+
+    A client that is not known chooses by one half of its samples and is scored on the other half
+    (training/unseen.py); one with a single sample is left out.
+    """
+    federation.check_fits("score", trained.input_shape, trained.classes, trained.header["outputs"])
+    clients = _as_trained(trained, federation).train
+    new = [i for i, name in enumerate(clients.ids) if name not in known]
+    parts = [(clients, i, known[name]) for i, name in enumerate(clients.ids) if name in known]
+    if len(trained.live) == 1:
+        parts += [(clients, i, trained.live[0]) for i in new]
+    elif chosen := [i for i in new if clients.sizes[i] > 1]:
+        choosing, scoring = halves(clients.subset(chosen), trained.config.seed)
+        parts += [(scoring, i, _chosen(trained, choosing, i)) for i in range(len(chosen))]
+    if not parts:
+        raise InvalidInput("score: clients that were not in training need two samples, to choose a model by")
+    return _score(trained, parts)
+
+
+def _score(trained: Trained, parts: list[tuple[Clients, int, int]]) -> float:
+    """Accuracy or R2 over all samples of some clients, each under the model of a cluster."""
     said = [_said(trained, clients, i, j) for clients, i, j in parts]
     outputs, y = torch.cat([one for one, _ in said]), torch.cat([two for _, two in said])
     if trained.classes is not None:

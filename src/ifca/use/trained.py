@@ -81,6 +81,12 @@ class Trained:
         """Shape of one sample."""
         return tuple(self.header["input_shape"])
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """Names of the columns of the features, where they have any."""
+        names = self.header.get("features")
+        return None if names is None else tuple(names)
+
     @cached_property
     def scaling(self) -> Scaling | None:
         """What was done to the features in training."""

@@ -13,12 +13,12 @@ from ifca.core.client import mean_loss
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Data
 from ifca.data import Client, Federation
-from ifca.data.assemble import as_array
 from ifca.use.answers import Assignment, Personal
 from ifca.use.assign import assignment
+from ifca.use.grouped import Groups, matrix_of, rows_of
 from ifca.use.personal import Tuning
 from ifca.use.predict import Predictions, as_data, outputs_of, predicted
-from ifca.use.scoring import score_federation
+from ifca.use.scoring import score_clients, score_federation
 from ifca.use.trained import Trained
 
 
@@ -26,6 +26,9 @@ class TrainedModels:
     """The part of IFCA that is the same after fit and after load."""
 
     _use: Trained
+    client: str | int | None
+    clients_: tuple[str, ...]
+    labels_: NDArray[Any]
 
     def losses(self, x: ArrayLike, y: ArrayLike) -> NDArray[Any]:
         """Mean loss of each model on a client's data: [models]."""
@@ -43,24 +46,34 @@ class TrainedModels:
         data = self._data("assign", x, y)
         return Assignment.of(assignment(self._trained("assign"), data, "this client"))
 
-    def predict(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
-        """Predictions of one cluster's model: classes (words where labels were), or values in regression."""
-        return self._said("predict", x, cluster).labels_or_values()
+    def predict(self, X: Any, cluster: int | None = None, *, groups: Groups = None) -> NDArray[Any]:
+        """Classes [n] (words where labels were words), or values in regression.
 
-    def predict_proba(self, x: ArrayLike, cluster: int) -> NDArray[Any]:
-        """Probabilities of the classes by one cluster's model: [n, classes]."""
+        groups: whose each row is; every client of the training is served by the model of its cluster.
+        cluster: the cluster whose model serves all rows, for clients that were not in training.
+        """
+        return self._said("predict", X, cluster, groups).labels_or_values()
+
+    def predict_proba(self, X: Any, cluster: int | None = None, *, groups: Groups = None) -> NDArray[Any]:
+        """Probabilities of the classes: [n, classes]; groups and cluster as of predict."""
         if self._trained("predict_proba").classes is None:
             raise InvalidInput("predict_proba: this is a regression, which has no classes")
-        return self._said("predict_proba", x, cluster).probabilities
+        return self._said("predict_proba", X, cluster, groups).probabilities
 
-    def score(self, federation: Federation) -> float:
-        """Accuracy on a federation's test data, in regression R2; clients choose by their training data.
+    def score(self, X: Any, y: Any = None, groups: Groups = None) -> float:
+        """Accuracy over all samples; in regression R2.
 
-        A federation without test clients is scored on its training data.
+        X, y, groups: rows and whose they are. A client of the training is served by the model of its
+        cluster. One that was not in training chooses its model by one half of its rows, and is scored on
+        the other half. X may also be a federation: clients choose by its training data and are scored on
+        its test data (where it has none, on its training data).
         """
-        if not isinstance(federation, Federation):
-            raise InvalidInput(f"score takes a Federation, got {type(federation).__name__}")
-        return score_federation(self._trained("score"), federation)
+        trained = self._trained("score")
+        if isinstance(X, Federation):
+            return score_federation(trained, X)
+        rows = rows_of("score", X, y, self.client if groups is None else groups, trained)
+        clients = Federation.from_clients(rows.clients(), trained.classes)
+        return score_clients(trained, clients, self._known())
 
     def personalise(
         self,
@@ -80,19 +93,54 @@ class TrainedModels:
         made = predicted(trained, given, labels, "this client", cluster, Tuning(steps, step_size))
         return Personal(partial(self._data, "predict", y=None), trained, made)
 
-    def _said(self, verb: str, x: ArrayLike, cluster: int) -> Predictions:
+    def _known(self) -> dict[str, int]:
+        """The cluster of each client of the training; where there is one model, it serves everybody."""
+        live = self._use.live
+        return {name: live[j] for name, j in zip(self.clients_, self.labels_.tolist(), strict=True) if j >= 0}
+
+    def _said(self, verb: str, X: Any, cluster: int | None, groups: Groups = None) -> Predictions:
         trained = self._trained(verb)
-        data = self._data(verb, x, None)
+        groups = self.client if groups is None and cluster is None else groups
+        if groups is not None and cluster is None:
+            return self._said_by_client(verb, X, groups)
+        if cluster is None and len(trained.live) == 1:
+            cluster = trained.live[0]
+        if cluster is None:
+            raise InvalidInput(f"{verb}: say whose each row is (groups=), or which model to use (cluster=)")
+        if groups is not None:
+            raise InvalidInput(f"{verb}: give groups or cluster, not both")
         if not isinstance(cluster, (int, np.integer)):
             raise InvalidInput(f"{verb}: cluster must be a whole number, got {cluster!r}")
+        data = self._data(verb, X, None)
         model = trained.model(int(cluster))
         outputs = outputs_of(trained, model, data)
         return Predictions(int(cluster), outputs, trained.classes, None, class_names=trained.class_names)
 
+    def _said_by_client(self, verb: str, X: Any, groups: Groups) -> Predictions:
+        """Every row by the model of its client's cluster."""
+        trained, known = self._trained(verb), self._known()
+        rows = rows_of(verb, X, None, groups, trained, labelled=False)
+        data, alone = self._data(verb, rows.x, None), len(trained.live) == 1
+        new = [name for name in rows.names if name not in known]
+        if new and not alone:
+            raise InvalidInput(
+                f"{verb}: client {new[0]} was not in training, and rows without labels do not tell its "
+                f"cluster; assign(x, y) finds it by some rows with labels, then {verb}(x, cluster)"
+            )
+        chosen = np.array([trained.live[0] if alone else known[name] for name in rows.names])[rows.owner]
+        outputs: NDArray[Any] | None = None
+        for j in np.unique(chosen).tolist():
+            here = torch.from_numpy(np.flatnonzero(chosen == j))
+            part = outputs_of(trained, trained.model(j), Data(*(one[here] for one in data)))
+            outputs = np.empty((len(chosen), part.shape[1]), part.dtype) if outputs is None else outputs
+            outputs[here.numpy()] = part
+        assert outputs is not None
+        return Predictions(-1, outputs, trained.classes, None)  # -1: of several clusters
+
     def _data(self, verb: str, x: ArrayLike, y: ArrayLike | None) -> Data:
         """A client's samples as the models saw them in training."""
         trained = self._trained(verb)
-        given = as_array("x", verb, x)
+        given = matrix_of(verb, x, trained.feature_names)[0]
         if not len(given):
             raise InvalidInput(f"{verb}: x has no samples")
         if given.shape[1:] != trained.input_shape:

@@ -17,8 +17,8 @@ from ifca.report.page.axes import chosen
 from ifca.report.page.costs import in_words
 from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
-from ifca.report.terminal.status import last_round, status
-from ifca.report.words import number, percent, size_of, title_of
+from ifca.report.terminal.status import last_round, pace, status
+from ifca.report.words import number, percent, title_of
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 EVENTS = 4  # the last ones
@@ -39,10 +39,10 @@ def watch_terminal(console: Console, folder: Path, pause: float = 0.5) -> None:
 def view(run: RunFolder) -> Group:
     """The run on one screen."""
     data = (run.summary.get("config") or {}).get("data", {}).get("name", run.path.name)
-    title = Text.assemble((f"{data}, {title_of(run.summary)}", "bold"), f"   {status(run)}")
+    title = Text(f"{data}, {title_of(run.summary)}", "bold")
     bar = Table.grid()
     bar.add_row(ProgressBar(total=max(1, run.planned), completed=len(run.rounds), width=60))
-    parts: list[Text | Table] = [title, bar]
+    parts: list[Text | Table] = [title, Text(status(run)), bar]
     if run.rounds:
         parts += [_curves(run), _sizes(run)]
     for event in (run.summary.get("events") or [])[-EVENTS:]:
@@ -74,9 +74,6 @@ def _curves(run: RunFolder) -> Table:
         if values and not (key == "test_loss" and run.summary["test_accuracy"] is not None):
             show = percent if key == "test_accuracy" else number
             table.add_row(name, sparkline(values), show(values[-1]))
-    table.add_row(
-        "sent", size_of(run.summary["bytes_down"]) + " down", size_of(run.summary["bytes_up"]) + " up"
-    )
     return table
 
 
@@ -103,7 +100,9 @@ def _lines(looks: Iterator[RunFolder]) -> Iterator[str]:
 
 
 def _running(run: RunFolder) -> str:
-    return f"round {len(run.rounds)}/{run.planned}: {last_round(run)}" if run.rounds else status(run)
+    if not run.rounds:
+        return status(run)
+    return f"round {len(run.rounds)}/{run.planned}: {last_round(run)}; {pace(run)}"
 
 
 def _looks(run: LiveRun, pause: float) -> Iterator[RunFolder]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ifca.report.read_run import RunFolder
 from ifca.report.terminal.progress_bar import describe
-from ifca.report.words import duration
+from ifca.report.words import count, duration, size_of
 
 RECENT = 10  # rounds that an estimate of time is made from
 
@@ -13,7 +13,8 @@ def status(run: RunFolder) -> str:
     """The state of a run, how far it is and how long it will take."""
     done, total = len(run.rounds), run.planned
     if run.state == "waiting":
-        return "Waiting for the first round."
+        wanted = run.gathering
+        return f"Waiting for {count(wanted, 'client')} to join." if wanted else "Waiting for the first round."
     if run.state == "finished":
         return f"Finished after {done} rounds."
     if run.finished:
@@ -22,7 +23,7 @@ def status(run: RunFolder) -> str:
     where = f"Round {done} of {total}{_restart(run)}"
     if run.state == "stopped":
         return f"{where}: stopped." + _advice(run)
-    return f"{where}, {_left(run)}."
+    return f"{where}, {pace(run)}."
 
 
 def last_round(run: RunFolder) -> str:
@@ -30,11 +31,25 @@ def last_round(run: RunFolder) -> str:
     return describe(run.rounds[-1]) if run.rounds else ""
 
 
-def _left(run: RunFolder) -> str:
+def pace(run: RunFolder) -> str:
+    """The rate of the last rounds, the time left at that rate, and what was sent so far."""
     recent = [record["seconds"] for record in run.rounds[-RECENT:]]
     if not recent:
         return "running"
-    return f"about {duration(sum(recent) / len(recent) * (run.planned - len(run.rounds)))} left"
+    each = sum(recent) / len(recent)
+    left = f"about {duration(each * (run.planned - len(run.rounds)))} left"
+    return f"{rate(each)}, {left}, {sent(run)}"
+
+
+def rate(seconds: float) -> str:
+    """12 rounds a second, or 2.5 s a round."""
+    return f"{1 / seconds:.3g} rounds a second" if 0 < seconds < 0.5 else f"{duration(seconds)} a round"
+
+
+def sent(run: RunFolder) -> str:
+    """What was sent to clients and by them so far."""
+    down, up = (size_of(run.summary[name] or 0) for name in ("bytes_down", "bytes_up"))
+    return f"{down} sent to clients, {up} by them"
 
 
 def _restart(run: RunFolder) -> str:

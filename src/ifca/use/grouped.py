@@ -1,0 +1,167 @@
+"""Rows of many clients in scikit-learn's manner: X, y, and groups, which says whose each row is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ifca.core.errors import InvalidInput
+from ifca.data import Client, Federation
+from ifca.data.assemble import as_array
+from ifca.use.trained import Trained
+
+Groups = Any
+"""Whose each row is: [n], or the column of X that says so; with a list of arrays: a name for each of them."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked rows of some clients."""
+
+    x: NDArray[Any]  # [n, ...]
+    y: NDArray[Any] | None  # [n] or [n, targets]
+    names: tuple[str, ...]  # of the clients, in the order in which they appear
+    owner: NDArray[np.int64]  # [n] the place in names
+    features: tuple[str, ...] | None  # names of the columns, where X has any
+
+    def clients(self) -> Iterator[Client]:
+        """One after the other."""
+        assert self.y is not None
+        for i, name in enumerate(self.names):
+            own = self.owner == i
+            yield Client(self.x[own], self.y[own], id=name, features=self.features)
+
+
+def federation_of(X: Any, y: Any, groups: Groups) -> Federation:
+    """The federation to train on: a client for each value of groups."""
+    return Federation.from_clients(rows_of("fit", X, y, groups).clients())
+
+
+def training_data(X: Any, y: Any, groups: Groups, client: str | int | None) -> Federation:
+    """What fit was given: a federation alone, or rows. client: the column that says whose a row is."""
+    if not isinstance(X, Federation):
+        return federation_of(X, y, client if groups is None else groups)
+    if y is not None or groups is not None:
+        raise InvalidInput("fit: a Federation has its labels and clients; give it alone")
+    return X
+
+
+def rows_of(
+    verb: str, X: Any, y: Any, groups: Groups, trained: Trained | None = None, *, labelled: bool = True
+) -> Rows:
+    """Check rows. trained: the models that are asked of them, which know columns and shape of a sample."""
+    if labelled and y is None:
+        other = f" or {verb}(federation)" if verb in ("fit", "score") else ""
+        raise InvalidInput(f"{verb}: y is missing; call {verb}(X, y, groups=...){other}")
+    X, y, groups = _one_table(verb, X, y, groups, None if trained is None else len(trained.input_shape))
+    if isinstance(y, str):
+        X, y = _taken_out(verb, "y", X, y)
+    if isinstance(groups, (str, int)):
+        X, groups = _taken_out(verb, "groups", X, groups)
+    if groups is None:
+        raise InvalidInput(f"{verb}: groups is missing; say whose each row is, with one entry a row")
+    x, names = matrix_of(verb, X, None if trained is None else trained.feature_names)
+    labels = None if y is None else _labels(verb, y)
+    clients, owner = _owners(verb, groups, len(x))
+    if labels is not None and len(labels) != len(x):
+        raise InvalidInput(f"{verb}: X has {len(x)} rows but y has {len(labels)}")
+    return Rows(x, labels, clients, owner, names)
+
+
+def matrix_of(
+    verb: str, X: Any, features: tuple[str, ...] | None = None
+) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    """X as an array of numbers, and the names of its columns where it has any."""
+    if not _is_frame(X):
+        return as_array("X", verb, X), None
+    X = X if features is None else _in_order(verb, X, features)
+    words = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
+    if words:
+        raise InvalidInput(
+            f"{verb}: the column {words[0]} of X holds words or dates, not numbers; encode it "
+            "(scikit-learn's OneHotEncoder does) or leave it out"
+        )
+    return as_array("X", verb, X.to_numpy(dtype=np.float64)), tuple(map(str, X.columns))
+
+
+def _one_table(verb: str, X: Any, y: Any, groups: Groups, axes: int | None) -> tuple[Any, Any, Groups]:
+    """Lists with an array per client, one under the other; anything else as it is.
+
+    axes: of a sample, where that is known: a list of images is a list of rows.
+    """
+    if not isinstance(X, (list, tuple)) or not X or np.ndim(X[0]) < (2 if axes is None else axes + 1):
+        return X, y, groups
+    if axes is None and (not isinstance(y, (list, tuple)) or np.ndim(y[0]) == 0):
+        return X, y, groups  # with a label each
+    names = [str(i) for i in range(len(X))] if groups is None else list(groups)
+    for name, given in (("y", y), ("groups", names)):
+        if given is not None and len(given) != len(X):
+            raise InvalidInput(
+                f"{verb}: X has an array for each of {len(X)} clients, {name} has {len(given)}"
+            )
+    sizes = [len(one) for one in X]
+    if y is not None and sizes != (found := [len(one) for one in y]):
+        i = next(i for i, size in enumerate(sizes) if size != found[i])
+        raise InvalidInput(f"{verb}: client {names[i]}: X has {sizes[i]} rows but y has {found[i]}")
+    tables = [matrix_of(verb, one)[0] for one in X]
+    labels = None if y is None else np.concatenate([_labels(verb, one) for one in y])
+    return np.concatenate(tables), labels, np.repeat(np.array(names, dtype=object), sizes)
+
+
+def _is_frame(X: Any) -> bool:
+    """Whether it is a pandas DataFrame; without importing pandas."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def _taken_out(verb: str, what: str, X: Any, column: str | int) -> tuple[Any, Any]:
+    """X without one column, and that column."""
+    if not _is_frame(X):
+        X = np.asarray(X)
+        if isinstance(column, str) or X.ndim != 2 or not -X.shape[1] <= column < X.shape[1]:
+            raise InvalidInput(f"{verb}: {what} names the column {column!r}, which X does not have")
+        return np.delete(X, column, axis=1), X[:, column]
+    if column not in X.columns:
+        raise InvalidInput(f"{verb}: {what} names the column {column!r}, which X does not have")
+    return X.drop(columns=[column]), X[column]
+
+
+def _in_order(verb: str, X: Any, features: tuple[str, ...]) -> Any:
+    """The columns of training, in its order; others are not looked at."""
+    columns = {str(name): name for name in X.columns}
+    missing = [name for name in features if name not in columns]
+    if missing:
+        raise InvalidInput(f"{verb}: X has no column {missing[0]}, which was there in training")
+    return X[[columns[name] for name in features]]
+
+
+def _labels(verb: str, y: Any) -> NDArray[Any]:
+    values = np.asarray(y)
+    if values.dtype.kind in "OUST":
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InvalidInput(
+                f"{verb}: y holds words; number the classes from 0 (scikit-learn's LabelEncoder does)"
+            ) from None
+    labels = as_array("y", verb, values)
+    return labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+
+
+def _owners(verb: str, groups: Groups, n: int) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """The clients' names, and of each row the place of its client among them."""
+    given = np.asarray(groups)
+    if given.ndim != 1 or len(given) != n:
+        raise InvalidInput(
+            f"{verb}: groups must have one entry for each of {n} rows, got shape {given.shape}"
+        )
+    values = given.tolist()
+    for i, one in enumerate(values):
+        if one is None or one != one:  # NaN is not itself
+            raise InvalidInput(f"{verb}: groups does not say whose row {i} is")
+    names = [str(one) for one in values]
+    place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    return tuple(place), np.array([place[name] for name in names], np.int64)
