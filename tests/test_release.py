@@ -1,4 +1,4 @@
-"""What is released: one version, a wheel and an sdist that work outside of the checkout, imports on Windows."""
+"""What is released: one version; a wheel and an sdist that work outside of the checkout; Windows."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def call(*command: str | Path, cwd: Path) -> str:
 
 def test_the_version_stands_in_one_place() -> None:
     assert 'version = {attr = "ifca.__version__"}' in (ROOT / "pyproject.toml").read_text()
+    for file in (ROOT / "src").rglob("*.py"):  # nor does the code ask what is installed: it may be another
+        assert 'version("ifca")' not in file.read_text(), file
     assert f"\nversion: {ifca.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## [{ifca.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 

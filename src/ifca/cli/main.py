@@ -60,10 +60,16 @@ for name, verb in VERBS.items():
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the versions and the device.")] = False,
+) -> None:
     """Clustered federated learning: IFCA, its baselines, its experiments."""
     if show:
-        typer.echo(f"ifca {__version__}")
+        from ifca.runs.units.execute import device_name, versions
+        from ifca.training.job import choose_device
+
+        found, device = versions(), device_name(choose_device("auto"))
+        typer.echo(f"ifca {__version__} (Python {found['python']}, torch {found['torch']}, device {device})")
         raise typer.Exit
 
 

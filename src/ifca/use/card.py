@@ -78,7 +78,7 @@ def agreement(error: float) -> str:
 
 
 def _data(summary: dict[str, Any], cluster: int) -> str:
-    """How much data made the model. Whose they were is not said: a card travels further than a run's folder."""
+    """How much data made the model, not whose: a card travels further than a run's folder."""
     mine = summary["clusters"][cluster]
     count = f"{mine['clients']} of the federation's {summary['clients']} clients"
     return f"Trained on {mine['train_samples']:,} samples of {count}. Their names stay in the run's folder."
