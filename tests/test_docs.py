@@ -33,7 +33,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_config_key_is_explained(site: Path) -> None:
-    page = (site / "config" / "index.html").read_text()
+    page = (site / "config.html").read_text()
     data = get_args(get_type_hints(Config)["data"])
     keys = {f.name for kind in (Config, ModelConfig, FederationConfig, *data) for f in fields(kind)}
     for key in keys - {"data", "model", "federation"}:
@@ -51,7 +51,7 @@ def test_every_config_key_is_explained(site: Path) -> None:
 
 
 def test_every_command_is_there(site: Path) -> None:
-    page = (site / "cli" / "index.html").read_text()
+    page = (site / "cli.html").read_text()
     for command in ("init", "run", "assign", "predict", "export", "data inspect", "federate server"):
         assert f"ifca {command}" in page
     assert "--personalise" in page
