@@ -28,17 +28,17 @@ class Recipe:
     option: Option = "model"
     """model: option II, averages of locally trained models. gradient: option I, averages of gradients."""
     step_size: float = 0.1
-    """gamma."""
+    """The length of a gradient step (gamma). Halve it where training diverges."""
     step_decay: float = 1.0
     """The step of round t is step_size * step_decay^t."""
     local_steps: int = 10
-    """tau, gradient steps of LocalUpdate (option model)."""
+    """Gradient steps that a client takes in a round (tau of LocalUpdate; option model)."""
     local_epochs: int | None = None
     """Passes over the client's data in mini-batches, instead of local_steps (option model)."""
     batch_size: int | None = None
     """Samples per stochastic gradient; none: the whole of the client's data."""
     participation: float = 1.0
-    """|M_t| / m, the share of clients that take part in a round."""
+    """The share of the clients that take part in a round (|M_t| / m)."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
     number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
