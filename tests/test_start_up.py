@@ -105,7 +105,7 @@ def test_module_and_console_script_are_the_same() -> None:
     script = "import sys; sys.argv[0] = 'ifca'; from ifca.cli.main import main; main()"  # as pip writes it
     pyproject = (Path(__file__).parent.parent / "pyproject.toml").read_text()
     assert 'ifca = "ifca.cli.main:main"' in pyproject
-    for arguments in (["--help"], ["--version"], ["data", "--help"]):
+    for arguments in (["--help"], ["data", "--help"]):
         assert python("-m", "ifca", *arguments) == python("-c", script, *arguments)
 
 
