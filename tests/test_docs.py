@@ -15,6 +15,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from ifca.runs.config import Config, FederationConfig, ModelConfig
+from tests.browser import browsing, needs_browser
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.xdist_group("docs")  # one process builds the site
@@ -33,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_config_key_is_explained(site: Path) -> None:
-    page = (site / "config" / "index.html").read_text()
+    page = (site / "config.html").read_text()
     data = get_args(get_type_hints(Config)["data"])
     keys = {f.name for kind in (Config, ModelConfig, FederationConfig, *data) for f in fields(kind)}
     for key in keys - {"data", "model", "federation"}:
@@ -51,7 +52,7 @@ def test_every_config_key_is_explained(site: Path) -> None:
 
 
 def test_every_command_is_there(site: Path) -> None:
-    page = (site / "cli" / "index.html").read_text()
+    page = (site / "cli.html").read_text()
     for command in ("init", "run", "assign", "predict", "export", "data inspect", "federate server"):
         assert f"ifca {command}" in page
     assert "--personalise" in page
@@ -69,6 +70,26 @@ def test_a_page_fetches_nothing_from_elsewhere(site: Path) -> None:
             r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text()
         )
         assert not [url for url in loaded if "canonical" not in url], page
+
+
+def test_the_site_can_be_opened_as_files(site: Path) -> None:
+    """Every link names a file that is there; without a server a folder would show its list of files."""
+    for page in site.glob("*.html"):
+        for link in re.findall(r'<a [^>]*href="([^"#?]+)', page.read_text()):
+            if not link.startswith(("http:", "https:", "mailto:")) and page.name != "404.html":
+                assert (page.parent / link).is_file(), (page.name, link)
+
+
+@needs_browser
+def test_search_works_without_a_server(site: Path, tmp_path: Path) -> None:
+    with browsing(tmp_path) as browser:
+        browser.open((site / "index.html").as_uri() + "?q=batch+norm")
+        browser.wait("document.querySelectorAll('.md-search-result__item').length > 0")
+        found = browser.evaluate("document.querySelector('.md-search-result__link').href")
+        assert found.startswith(site.as_uri())
+        assert ".html" in found
+        assert browser.complaints == []
+        assert not [url for url in browser.requests if url.startswith("http")]
 
 
 def test_figures_have_text_alternatives() -> None:

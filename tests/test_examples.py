@@ -49,6 +49,23 @@ def test_examples_run(example: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.parametrize("notebook", sorted(EXAMPLES.glob("*.ipynb")), ids=lambda file: file.stem)
+def test_notebooks_run(notebook: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cell after cell in one namespace, as a notebook does, with fewer rounds; stored without outputs."""
+    import matplotlib.pyplot as plt
+
+    monkeypatch.setattr(plt, "show", lambda: None)
+    content = json.loads(notebook.read_text())
+    assert content["nbformat"] == 4
+    names: dict[str, object] = {"__name__": "__main__"}
+    for cell in content["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            code = "".join(cell["source"]).replace("rounds=20", "rounds=3")
+            exec(compile(code, notebook.name, "exec"), names)
+    plt.close("all")
+
+
 def test_the_flower_app_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The apps of examples/federation as Flower would load them, over a grid inside this process."""
     pytest.importorskip("flwr")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -106,9 +107,16 @@ def test_module_and_console_script_are_the_same() -> None:
     script = "import sys; sys.argv[0] = 'ifca'; from ifca.cli.main import main; main()"  # as pip writes it
     pyproject = (Path(__file__).parent.parent / "pyproject.toml").read_text()
     assert 'ifca = "ifca.cli.main:main"' in pyproject
-    for arguments in (["--help"], ["--version"], ["data", "--help"]):
+    for arguments in (["--help"], ["data", "--help"]):
         assert python("-m", "ifca", *arguments) == python("-c", script, *arguments)
-    assert python("-m", "ifca", "--version") == f"ifca {ifca.__version__}\n"
+
+
+def test_the_version_tells_torch() -> None:
+    import torch
+
+    said = python("-m", "ifca", "--version")
+    assert said.startswith(f"ifca {ifca.__version__} (Python {platform.python_version()}, ")
+    assert f"torch {torch.__version__.partition('+')[0]}" in said
 
 
 def test_verbs_are_listed_in_a_newcomers_order() -> None:

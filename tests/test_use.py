@@ -180,8 +180,18 @@ def test_exported_models_give_the_same_outputs_in_other_programs(
     found = _outputs(tmp_path / f"m.{kind}", x.astype(np.float32))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     card = (tmp_path / f"m.{kind}.card.md").read_text()
-    for words in ("10 clients", "`m01`", "`a`, `b`, `c`", "standardised", "test loss", "rounds = 15", "UTC"):
+    for words in (
+        "10 of the federation's 20 clients",
+        "`a`, `b`, `c`",
+        "standardised",
+        "test loss",
+        "rounds = 15",
+        "UTC",
+    ):
         assert words in card
+    names = [row["id"] for row in table_of(here / "run" / "clients.csv")]
+    assert len(names) == 20
+    assert not [name for name in names if name in card]  # who the clients are stays in the run's folder
     assert str(here) not in card  # where this machine keeps its files is nobody's business
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import resource
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -242,5 +242,9 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
 def _peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
+    if sys.platform == "win32":
+        return math.nan  # Windows has no such count
+    import resource
+
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / 2**20 if sys.platform == "darwin" else used / 2**10

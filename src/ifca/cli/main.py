@@ -20,7 +20,7 @@ from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
 from ifca.cli.seeing import report_command, watch_command
-from ifca.cli.starting import init_command, version_command
+from ifca.cli.starting import init_command, installed, version_command
 from ifca.cli.using import assign_command, export_command, predict_command
 from ifca.core.errors import IFCAError, Interrupted
 
@@ -75,14 +75,12 @@ for panel, verbs in PANELS.items():
 
 @app.callback(invoke_without_command=True)
 def options(
-    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="With --version: of torch and Python, too.")
-    ] = False,
+    show: Annotated[bool, typer.Option("--version", help="Print the versions.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="With --version: the device, too.")] = False,
 ) -> None:
     """Clustered federated learning: groups of clients that are alike are found, each gets a model."""
     if show:
-        version_command() if verbose else typer.echo(f"ifca {__version__}")
+        version_command() if verbose else typer.echo(f"ifca {__version__} ({installed()})")
         raise typer.Exit
 
 

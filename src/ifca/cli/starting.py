@@ -19,6 +19,14 @@ def init_command(
     typer.echo(f"now: cd {folder} && ifca run config.toml")
 
 
+def installed() -> str:
+    """Python's and torch's version; torch is not imported for it, which takes seconds."""
+    import platform
+    from importlib.metadata import version
+
+    return f"Python {platform.python_version()}, torch {version('torch')}"
+
+
 def version_command() -> None:
     """Print the versions of ifca, Python and torch, and the device that trains."""
     import platform

@@ -7,11 +7,11 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import tomli_w
 
+from ifca import __version__
 from ifca.core.callbacks import Callback
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
 from ifca.engines.flower import TooFewClients
@@ -111,7 +111,7 @@ def _write_app(config: Config, out: Path, work: Path, trust: bool) -> Path:
     components = {"serverapp": "ifca_app:server", "clientapp": "ifca_app:client"}
     project = {
         "name": "ifca-federation",
-        "version": version("ifca"),
+        "version": __version__,
         "license": "Apache-2.0",
         "dependencies": [],
     }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ifca import __version__
 from ifca.core.callbacks import Record
 from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
@@ -142,7 +142,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "kept_restart": fitted.restart,
         "config": config_dict(config),
         "versions": {
-            "ifca": version("ifca"),
+            "ifca": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
         },

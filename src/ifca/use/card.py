@@ -12,13 +12,10 @@ from typing import Any
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.preparation import Preparation
-from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, write_config
 from ifca.runs.results import SUMMARY
 from ifca.use.export import SCALINGS, columns_file
 from ifca.use.trained import Trained, open_trained
-
-MOST_NAMES = 30
 
 
 def write_card(
@@ -32,7 +29,7 @@ def write_card(
     parts = [
         f"# Model of cluster {cluster}: {model.name}",
         _about(directory, trained, summary, cluster, model, checked),
-        "## Data\n\n" + _data(directory, summary, cluster),
+        "## Data\n\n" + _data(summary, cluster),
         "## Quality\n\n" + _quality(trained, summary, cluster),
         "## Input and output\n\n" + _interface(trained, model),
         "## Loading\n\n" + _loading(trained, model),
@@ -74,17 +71,11 @@ def agreement(error: float) -> str:
     return "exactly" if error == 0 else f"to {error:.1g}"
 
 
-def _data(directory: Path, summary: dict[str, Any], cluster: int) -> str:
+def _data(summary: dict[str, Any], cluster: int) -> str:
+    """How much data made the model, not whose: a card travels further than a run's folder."""
     mine = summary["clusters"][cluster]
-    names = [
-        row["id"]
-        for row in read_clients(directory)
-        if row["cluster"] == str(cluster) and row["train_samples"] != "0"
-    ]
-    shown = ", ".join(f"`{name}`" for name in names[:MOST_NAMES])
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    text = f"Trained on {mine['train_samples']:,} samples of {mine['clients']} clients"
-    return f"{text} (of {summary['clients']} in the federation): {shown}{more}."
+    count = f"{mine['clients']} of the federation's {summary['clients']} clients"
+    return f"Trained on {mine['train_samples']:,} samples of {count}. Their names stay in the run's folder."
 
 
 def _quality(trained: Trained, summary: dict[str, Any], cluster: int) -> str:
