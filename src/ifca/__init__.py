@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
-    from ifca.core.callbacks import Callback
-    from ifca.core.errors import Diverged, IFCAError, InvalidInput
+    from ifca.core.callbacks import Callback, StopTraining
+    from ifca.core.errors import Diverged, IFCAError, InvalidInput, StepHalvedWarning
     from ifca.core.recipe import Recipe
     from ifca.data import (
         Client,
@@ -61,6 +61,8 @@ _HOMES = {
     "Method": "ifca.methods",
     "Population": "ifca.data",
     "Recipe": "ifca.core.recipe",
+    "StepHalvedWarning": "ifca.core.errors",
+    "StopTraining": "ifca.core.callbacks",
     "choose_k": "ifca.runs.choose_k",
     "compare": "ifca.runs.run",
     "femnist": "ifca.data",
@@ -97,6 +99,8 @@ __all__ = [
     "Method",
     "Population",
     "Recipe",
+    "StepHalvedWarning",
+    "StopTraining",
     "choose_k",
     "compare",
     "femnist",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from ifca.core.callbacks import Callback, Record, Several, Training
-from ifca.core.errors import Diverged, IFCAError, InvalidInput
-from ifca.core.initial import best_restart
+from ifca.core.callbacks import Record, Several
+from ifca.core.errors import InvalidInput, StepHalvedWarning
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import Option, Recipe
-from ifca.core.types import ClusterState, Params
+from ifca.core.types import Params
 from ifca.data import Federation
 from ifca.data.jsonl import read_jsonl
 from ifca.engines.precision import Precision
@@ -35,10 +34,11 @@ from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData
 from ifca.runs.results import finished_summary, models_header, restart_report, write_results
 from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
-from ifca.training import Fitted, Job, choose_device, fit
+from ifca.training import Fitted, Job, choose_device
 from ifca.training.job import Clusterer, EngineName
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
+from ifca.training.starts import Starts
 from ifca.use.card import write_card
 from ifca.use.export import export_trained
 from ifca.use.personal_front import PersonalFront
@@ -54,15 +54,20 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
     """Iterative Federated Clustering Algorithm; its baselines by `algorithm`.
 
     The arguments are those of Recipe, plus: k may be "auto" (as many clusters as the referee finds; so it is
-    for "ifca" where k is left out, others take 2), model (a torch module, or a function that makes one;
+    for "ifca" where k is left out, others take 2), rounds may be "auto" (until the held-out loss no longer
+    falls, at most 500), model (a torch module, or a function that makes one;
     None: an MLP for classification, linear for regression), loss (per sample), precision, engine, device,
     memory_budget (MiB), warm_start (k models), clusterer (for one-shot: a scikit-learn clusterer, or a
-    function of k and seed), on_round (a function of state and record, called after every round), callbacks
-    (told of every start, round and end: ifca.core.callbacks.Callback).
+    function of k and seed), on_round (a function of state and record, called after every round; where it
+    returns True, that was the last one), callbacks (told of every start, round and end: Callback).
 
     After fit or load: models_ (name -> [models, ...], those that clients need), labels_ [m] (each training
     client's row of models_), history_ (a record per round), train_loss_, restarts_ (training loss of each
-    restart). After fit only: fitted_ (everything else), personalised_ (what clients chose, where asked for).
+    restart), step_size_ (smaller than step_size where that diverged), stopped_ (how many rounds it took and
+    why it stopped; None: it did as many as were asked for). After fit only: fitted_ (everything else),
+    personalised_ (what clients chose, where asked for).
+
+    Where fit ends with an exception (ctrl-C, one of a callback's), finish() makes a fit of the rounds done.
     """
 
     def __init__(
@@ -72,10 +77,12 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         model: nn.Module | Factory | None = None,
         loss: Loss | None = None,
         algorithm: str = "ifca",
-        rounds: int = 100,
+        rounds: int | Literal["auto"] = 100,
+        early_stopping: bool = False,
         option: Option = "model",
         step_size: float = 0.1,
         step_decay: float = 1.0,
+        on_divergence: Literal["halve", "stop"] = "halve",
         local_steps: int = 10,
         local_epochs: int | None = None,
         batch_size: int | None = None,
@@ -104,7 +111,7 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         warm_start: Params | None = None,
         clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None,
         on_round: OnRound | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[object] = (),
     ) -> None:
         for name, value in list(locals().items()):  # only stores: checks are fit's
             if name not in ("self", "__class__"):
@@ -114,24 +121,21 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         """Train on a federation; restarts keep the start with the lowest training loss of the clients."""
         job = self._job(federation)
         check(job)
-        starts: list[Fitted] = []
-        self.restarts_: list[float] = []
-        self._reports: list[dict[str, Any]] = []
-        failure: IFCAError | None = None
-        told = Several(self.callbacks)
-        for restart in range(job.recipe.restarts):
-            try:
-                starts.append(self._start(job, restart, told))
-                self.restarts_.append(starts[-1].train_loss)
-                self._reports.append(restart_report(restart, starts[-1], starts[-1].history))
-            except Diverged as diverged:  # noqa: PERF203
-                failure = diverged
-                self.restarts_.append(float("inf"))
-                self._reports.append(restart_report(restart, diverged, []))
-        if not starts:
-            assert failure is not None
-            raise failure
-        best = starts[best_restart([start.train_loss for start in starts])]
+        self._starts = Starts(job, self.on_round, Several(self.callbacks))
+        return self._keep(job, self._starts.train())
+
+    def finish(self) -> IFCA:
+        """Make a fit of the rounds that were done when fit ended with an exception."""
+        if not hasattr(self, "_starts"):
+            raise InvalidInput("finish: call fit first")
+        return self._keep(self._starts.job, self._starts.finish())
+
+    def _keep(self, job: Job, best: Fitted) -> IFCA:
+        """The best start becomes what this has learned."""
+        done = self._starts.done
+        self.restarts_ = [one.train_loss if isinstance(one, Fitted) else float("inf") for one in done]
+        histories = [one.history if isinstance(one, Fitted) else [] for one in done]
+        self._reports = [restart_report(r, one, histories[r]) for r, one in enumerate(done)]
         self.fitted_: Fitted = best
         theta = {name: value.cpu() for name, value in best.state.theta.items()}
         own = None if self.model is None and self.loss is None else job.model
@@ -141,30 +145,20 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         self.models_: Params = best.state.theta
         self.labels_: NDArray[Any] = best.labels.numpy()
         self.history_: list[Record] = renumbered(best.history, best.places, job.models)
-        self.train_loss_ = best.train_loss
+        self.train_loss_, self.stopped_ = best.train_loss, best.stopped
+        self.step_size_: float = best.job.recipe.step_size
         self.__dict__.pop("personalised_", None)
         if job.recipe.personalise:
             self.personalise()
-        told.finished(best.outcome())
+        Several(self.callbacks).finished(best.outcome())
         live = len(set(self.labels_.tolist()))
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
-            advice = "try more restarts, or a smaller k"
-            warnings.warn(
-                f"only {live} of {job.recipe.k} clusters have clients; {advice}", FewerClustersWarning, 2
-            )
+            words = f"only {live} of {job.recipe.k} clusters have clients; try more restarts, or a smaller k"
+            warnings.warn(words, FewerClustersWarning, 3)
+        if self.step_size_ != job.recipe.step_size:
+            words = f"training diverged: step_size {job.recipe.step_size:g} was halved to {self.step_size_:g}"
+            warnings.warn(words, StepHalvedWarning, 3)
         return self
-
-    def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
-        recipe = job.recipe
-        title = recipe.algorithm + ("" if recipe.restarts == 1 else f" {restart + 1}/{recipe.restarts}")
-        told.started(Training(title, recipe.rounds, settings=asdict(recipe)))
-
-        def on_round(state: ClusterState, record: Record) -> None:
-            if self.on_round is not None:
-                self.on_round(state, record)
-            told.round_ended(record)
-
-        return fit(job, restart=restart, on_round=on_round)
 
     def export(self, cluster: int, to: Path | str) -> Path:
         """Write one cluster's model for other programs (.pt, .safetensors, .onnx); returns its model card."""
@@ -212,6 +206,8 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         names = {f.name for f in fields(Recipe)} | {"engine", "device", "precision", "memory_budget"}
         front = cls(**{name: getattr(trained.config, name) for name in names}, model=model, loss=loss)
         front._use = trained
+        front.stopped_ = summary.get("stopped")
+        front.step_size_ = summary.get("step_size", trained.config.step_size)
         front.models_, front.train_loss_ = trained.theta, summary["train_loss"]
         rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
         number = {-1: -1} | {j: place for place, j in enumerate(trained.live)}  # -1: of no cluster yet
@@ -245,7 +241,10 @@ class IFCA(PersonalFront, BaseEstimator):  # type: ignore[misc]
         """The config of a run that this would have been; what was a Python object is called python."""
         named = ModelConfig() if self.model is None and self.loss is None else ModelConfig(name=GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
-        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {"k": self.k}
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {
+            "k": self.k,
+            "rounds": self.rounds,
+        }
         return Config(**recipe, **settings, model=named, data=GivenData("python"))
 
 

@@ -19,7 +19,8 @@ from ifca.federation.clientapp import make_client_app, one_client
 from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
-from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
+from ifca.runs.config import Config, config_dict, parse_config, read_config
+from ifca.runs.federation_config import FederationConfig
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.own_code import Code
 from ifca.runs.run_code import kept_code

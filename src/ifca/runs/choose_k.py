@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ifca.core.callbacks import Callback, Record, Silent, Training
+from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
@@ -32,9 +32,7 @@ TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_t
 Row = dict[str, Any]
 
 
-def choose_k(
-    config: Config, ks: range, seeds: int, out: Path, callback: Callback | None = None
-) -> dict[str, Any]:
+def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object = None) -> dict[str, Any]:
     """Train every k from every seed, as far as it is not done; write and return what was found."""
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
@@ -49,7 +47,7 @@ def choose_k(
     rows = []
     for done, one in enumerate(jobs, 1):
         title = f"{one.title} ({done} of {len(jobs)})"
-        told = Titled(callback or Silent(), title, alone=config.restarts == 1)
+        told = Titled(Several([callback]), title, alone=config.restarts == 1)
         rows.append(_one(one, federation, out, told, code))
     result = _result(config, ks, rows) | {"clients": len(federation.train)}
     write_atomically(out / RESULT, json.dumps(result, indent=2, allow_nan=False).encode())
@@ -97,9 +95,9 @@ class Titled:
         title = self.title if self.alone else f"{self.title}, {training.title}"
         self.inner.started(replace(training, title=title))
 
-    def round_ended(self, record: Record) -> None:
+    def round_ended(self, record: Record) -> bool | None:
         """A round has ended."""
-        self.inner.round_ended(record)
+        return self.inner.round_ended(record)
 
     def finished(self, summary: dict[str, Any]) -> None:
         """One of the jobs is done."""
