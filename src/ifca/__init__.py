@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
     from ifca.runs.choose_k import choose_k
     from ifca.runs.config import Config, read_config
     from ifca.runs.run import compare, resume, run
+    from ifca.use.tune_front import tune
 else:
 
     def __getattr__(name: str) -> Any:
@@ -80,6 +81,7 @@ _HOMES = {
     "rotated_digits": "ifca.data",
     "rotated_mnist": "ifca.data",
     "run": "ifca.runs.run",
+    "tune": "ifca.use.tune_front",
     "write_client": "ifca.data",
 }
 """Public name -> the module that it is taken from."""
@@ -118,5 +120,6 @@ __all__ = [
     "rotated_digits",
     "rotated_mnist",
     "run",
+    "tune",
     "write_client",
 ]

@@ -20,6 +20,7 @@ from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
 from ifca.cli.seeing import report_command, watch_command
 from ifca.cli.starting import init_command
+from ifca.cli.tune_command import tune_command
 from ifca.cli.using import assign_command, export_command, predict_command
 from ifca.core.errors import IFCAError, Interrupted
 
@@ -35,6 +36,7 @@ VERBS: dict[str, typer.Typer | Callable[..., None]] = {
     "predict": predict_command,
     "export": export_command,
     "choose-k": choose_k_command,
+    "tune": tune_command,
     "federate": federate_app,
     "bench": bench_command,
     "bench-methods": bench_methods_command,

@@ -43,7 +43,7 @@ def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object 
     for one in jobs:  # refuse what cannot run before a folder is made
         if one.config.seed == config.seed and one.config.k in (ks[0], ks[-1]):
             check(make_job(one.config, federation, code))
-    _open(config, federation, out)
+    begin_study(config, federation, out, "choose-k")
     rows = []
     for done, one in enumerate(jobs, 1):
         title = f"{one.title} ({done} of {len(jobs)})"
@@ -109,15 +109,22 @@ def _base(config: Config) -> Config:
     register_own(config, code_of(config))
     if not method_of(config.algorithm).clustered:
         raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")
-    config = replace(with_absolute_paths(config), baselines=(), k=1)
+    return one_deal(replace(with_absolute_paths(config), baselines=(), k=1))
+
+
+def one_deal(config: Config) -> Config:
+    """The config with the seed of its data fixed: all trainings have the same, whatever their seed."""
     data: Any = config.data
     if any(field.name == "seed" for field in fields(data)) and data.seed is None:
         config = replace(config, data=replace(data, seed=config.seed))
     return config
 
 
-def _open(config: Config, federation: Federation, out: Path) -> None:
-    """Begin in a new folder, or go on in one that was begun with the same config and data."""
+def begin_study(config: Config, federation: Federation, out: Path, verb: str) -> None:
+    """Begin in a new folder, or go on in one that was begun with the same config and data.
+
+    verb: of the command that trains there.
+    """
     file, data = out / BEGUN, federation.fingerprint
     if not file.is_file():
         begun = {"config": config_dict(config), "data": data}
@@ -129,7 +136,7 @@ def _open(config: Config, federation: Federation, out: Path) -> None:
         found = json.loads(file.read_text())
         was, of = found["config"], found["data"]
     except (json.JSONDecodeError, KeyError, TypeError) as reason:
-        raise InvalidInput(f"{file}: is not what 'ifca choose-k' wrote ({reason})") from reason
+        raise InvalidInput(f"{file}: is not what 'ifca {verb}' wrote ({reason})") from reason
     same_config(file, was, config, "this command")
     if of != data:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
