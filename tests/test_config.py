@@ -52,7 +52,7 @@ def test_data_is_chosen_by_name() -> None:
         ("k='4'", "k must be a whole number or \"auto\", got '4'"),
         ("k=1.5", 'k must be a whole number or "auto", got 1.5'),
         ("k=0", "k must be at least 1, got 0"),
-        ("rounds=true", "rounds: input should be a valid integer"),
+        ("rounds=true", "rounds must be a whole number"),
         ("step_size=-1", "step_size must be a positive number"),
         (
             "algorithm=fedprox",

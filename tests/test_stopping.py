@@ -227,7 +227,7 @@ class TestHalving:
 class TestCallbacks:
     class Returns:
         def round_ended(self, record: Record) -> bool:
-            return bool(record["round"] == 4)
+            return np.bool_(record["round"] == 4)  # type: ignore[return-value]
 
     class Raises:
         def round_ended(self, record: Record) -> None:
