@@ -14,7 +14,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from ifca.runs.config import Config, FederationConfig, ModelConfig
+from ifca.runs.config import Config, ModelConfig
+from ifca.runs.federation_config import FederationConfig
 from tests.browser import browsing, needs_browser
 
 ROOT = Path(__file__).parent.parent

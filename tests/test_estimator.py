@@ -39,7 +39,7 @@ from tests.conftest import groups
 def test_arguments_are_those_of_the_recipe() -> None:
     signature = inspect.signature(IFCA).parameters
     for field in fields(Recipe):
-        default = None if field.name == "k" else field.default  # which may be left out
+        default = {"k": None, "on_divergence": "halve"}.get(field.name, field.default)  # k: may be left out
         assert signature[field.name].default == default, field.name
 
 
@@ -114,7 +114,7 @@ def test_fewer_clusters_than_asked_is_a_warning() -> None:
 def test_diverged_restarts_are_reported_and_outlived() -> None:
     federation, _ = mixture_of_regressions(clients=6, samples=20, dimension=5)
     with pytest.raises(Diverged):
-        IFCA(2, step_size=50.0, restarts=2).fit(federation)
+        IFCA(2, step_size=50.0, restarts=2, on_divergence="stop").fit(federation)
 
 
 @pytest.mark.parametrize(

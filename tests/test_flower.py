@@ -64,7 +64,12 @@ def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
 def flower(session: Session, algorithm: str, job: Job) -> FlowerEngine:
     alone = job.recipe.algorithm != algorithm
     joins = not alone and algorithm != "local"
-    return FlowerEngine(session, job.recipe, job.federation, job.shared, alone=alone, open_to_new=joins)
+    return FlowerEngine(
+        *(session, job.recipe, job.federation, job.shared),
+        alone=alone,
+        open_to_new=joins,
+        step_size=job.recipe.step_size if job.halvings else None,
+    )
 
 
 def assert_equal(a: Fitted, b: Fitted) -> None:
@@ -78,6 +83,25 @@ def test_equals_the_loop(name: str, unequal: Federation) -> None:
     assert not len(remote.federation.train.x)  # the server has no data
     assert_equal(fit(job), fit(remote))
     assert not session.faults.counts
+
+
+@pytest.mark.parametrize("name", ["ifca", "plain", "oneshot", "local"])
+def test_early_stopping_equals_the_loop(name: str, unequal: Federation) -> None:
+    job = make_job(unequal, replace(recipe_of(name), rounds=25, early_stopping=True), engine="loop")
+    mine, other = fit(job), fit(in_process(job)[0])
+    assert_equal(mine, other)
+    assert [r["held_out_loss"] for r in mine.history if "held_out_loss" in r] == pytest.approx(
+        [r["held_out_loss"] for r in other.history if "held_out_loss" in r]
+    )
+
+
+def test_clients_take_the_halved_step(unequal: Federation) -> None:
+    recipe = replace(recipe_of("global"), step_size=100.0, on_divergence="halve", rounds=12)
+    job = make_job(unequal, recipe, engine="loop")
+    mine, other = fit(job), fit(in_process(job)[0])
+    assert mine.state.progress.halved
+    assert mine.job.recipe.step_size == other.job.recipe.step_size
+    assert [r["train_loss"] for r in mine.history] == pytest.approx([r["train_loss"] for r in other.history])
 
 
 def test_same_seed_same_bits_and_resuming_changes_none(unequal: Federation) -> None:

@@ -18,8 +18,9 @@ from ifca.core.random import key_of
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterSum, Params
-from ifca.runs.config import Config, FederationConfig, ModelConfig, read_config, write_config
+from ifca.runs.config import Config, ModelConfig, read_config, write_config
 from ifca.runs.data_config import DigitsData, RotatedMnistData, SyntheticData
+from ifca.runs.federation_config import FederationConfig
 
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 """The same examples every time, seconds in all; a slow machine is no failure."""

@@ -265,6 +265,7 @@ def test_the_bytes_of_a_diverged_restart_are_counted(tmp_path: Path) -> None:
     """Four clients, a model of five numbers: 20 bytes down, 28 up in each round, also in the last one."""
     (tmp_path / "cubic.py").write_text(CUBIC)
     settings = ["algorithm=ifca-plain", "k=1", "rounds=4", "restarts=2", "step_size=0.02", "local_steps=1"]
+    settings += ["on_divergence=stop"]
     settings += ["model.name=cubic:Cubic", "baselines=[]", f"code={tmp_path}", "device=cpu"]
     settings += ["data={name='synthetic', clients=4, samples=20, dimension=5, clusters=1}"]
     summary = run(read_config(None, settings), tmp_path / "run")

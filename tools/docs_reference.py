@@ -34,7 +34,7 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ('[data] name = "partition"', "", "runs/data_config.py", ("PartitionData",)),
     ("[data.deal]", "", "data/dealing.py", ("Deal",)),
     ("[[data.populations]]", "", "data/population.py", ("Population",)),
-    ("[federation]", "", "runs/config.py", ("FederationConfig",)),
+    ("[federation]", "", "runs/federation_config.py", ("FederationConfig",)),
 )
 
 ELSEWHERE = ("name", "data", "model", "federation")  # in headings, or tables of their own

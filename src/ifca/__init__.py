@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
-    from ifca.core.callbacks import Callback
-    from ifca.core.errors import Diverged, IFCAError, InvalidInput
+    from ifca.core.callbacks import Callback, StopTraining
+    from ifca.core.errors import Diverged, IFCAError, InvalidInput, StepHalvedWarning
     from ifca.core.recipe import Recipe
     from ifca.data import (
         Client,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
     from ifca.runs.choose_k import choose_k
     from ifca.runs.config import Config, read_config
     from ifca.runs.run import compare, resume, run
+    from ifca.use.tune_front import tune
 else:
 
     def __getattr__(name: str) -> Any:
@@ -61,6 +62,8 @@ _HOMES = {
     "Method": "ifca.methods",
     "Population": "ifca.data",
     "Recipe": "ifca.core.recipe",
+    "StepHalvedWarning": "ifca.core.errors",
+    "StopTraining": "ifca.core.callbacks",
     "choose_k": "ifca.runs.choose_k",
     "compare": "ifca.runs.run",
     "femnist": "ifca.data",
@@ -78,6 +81,7 @@ _HOMES = {
     "rotated_digits": "ifca.data",
     "rotated_mnist": "ifca.data",
     "run": "ifca.runs.run",
+    "tune": "ifca.use.tune_front",
     "write_client": "ifca.data",
 }
 """Public name -> the module that it is taken from."""
@@ -97,6 +101,8 @@ __all__ = [
     "Method",
     "Population",
     "Recipe",
+    "StepHalvedWarning",
+    "StopTraining",
     "choose_k",
     "compare",
     "femnist",
@@ -114,5 +120,6 @@ __all__ = [
     "rotated_digits",
     "rotated_mnist",
     "run",
+    "tune",
     "write_client",
 ]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from ifca.core.callbacks import Callback, Record, Several, Training
-from ifca.core.errors import Diverged, IFCAError
-from ifca.core.initial import best_restart
+from ifca.core.callbacks import Callback, Several
+from ifca.core.errors import InvalidInput, StepHalvedWarning
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import Option, Recipe
-from ifca.core.types import ClusterState, Params
+from ifca.core.types import Params
 from ifca.data import Federation
 from ifca.engines.precision import Precision
 from ifca.models import BuiltIn
@@ -29,11 +28,12 @@ from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData
 from ifca.runs.results import models_header, restart_report
 from ifca.runs.scaled import Scale
-from ifca.training import Fitted, Job, choose_device, fit
+from ifca.training import Fitted, Job, choose_device
 from ifca.training.job import Clusterer, EngineName
 from ifca.training.poor_fit import warn_of_poor_fit
 from ifca.training.preflight import check
 from ifca.training.rounds import OnRound
+from ifca.training.starts import Starts
 from ifca.use.grouped import Groups, training_data
 from ifca.use.saved_front import SavedFront
 from ifca.use.trained import Trained
@@ -52,9 +52,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
 
     After fit or load: clients_ (names of the training clients), labels_ [m] (each training client's row of
     models_), models_ (name -> [models, ...], those that clients need), classes_, history_ (a record per
-    round), train_loss_, restarts_ (training loss of each restart),
-    quality_ (metrics of test data). After fit only: fitted_ (everything else),
-    personalised_ (what clients chose, where asked for). Arguments that are not listed here are the keys of
+    round), train_loss_, restarts_ (training loss of each restart), quality_ (metrics of test data),
+    step_size_ (smaller than step_size where that diverged), stopped_ (how many rounds it took and why it
+    stopped; None: as many as asked for). After fit only: fitted_ (everything else), personalised_ (what
+    clients chose, where asked for). Arguments that are not listed here are the keys of
     the same name in the config.
 
     Args:
@@ -68,7 +69,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), oneshot, clove, or a method of your own.
-        rounds: how often clients train and the server averages what they send.
+        rounds: how often clients train and the server averages what they send. "auto": until the held-out
+            loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
             safer; if the loss grows, divide it by 3.
         step_decay: the step size is multiplied by this after every round; 1 keeps it.
@@ -85,8 +87,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         memory_budget: MiB that clients trained side by side may take.
         warm_start: models to begin with: name -> [k, ...].
         clusterer: for oneshot, a scikit-learn clusterer or a function of k and seed that makes one.
-        on_round: a function of state and record, called after every round.
+        on_round: a function of state and record, called after every round; where it returns True, that was
+            the last one.
         callbacks: told of every start, round and end; see ifca.core.callbacks.Callback.
+    Where fit ends with an exception (ctrl-C, one of a callback's), finish() makes a fit of the rounds done.
 
     """
 
@@ -99,10 +103,12 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         standardise: Scale = "auto",
         standardise_target: Scale = "auto",
         algorithm: str = "ifca",
-        rounds: int = 100,
+        rounds: int | Literal["auto"] = 100,
+        early_stopping: bool = False,
         option: Option = "model",
         step_size: float = 0.1,
         step_decay: float = 1.0,
+        on_divergence: Literal["halve", "stop"] = "halve",
         local_steps: int = 10,
         local_epochs: int | None = None,
         batch_size: int | None = None,
@@ -134,7 +140,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         client: str | int | None = None,
         verbose: bool = False,
         on_round: OnRound | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Sequence[object] = (),
     ) -> None:
         for name, value in list(locals().items()):  # only stores: checks are fit's
             if name not in ("self", "__class__"):
@@ -151,25 +157,22 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         job = self._job(training_data(X, y, groups, self.client))
         check(job)
         with progress(self.verbose) as shown:
-            return self._fit(job, Several([*shown, *self.callbacks]))
+            told = Several([*shown, *self.callbacks])
+            self._starts = Starts(job, self.on_round, told)
+            return self._keep(job, self._starts.train(), told)
 
-    def _fit(self, job: Job, told: Callback) -> IFCA:
-        starts: list[Fitted] = []
-        self.restarts_, self._reports = [], []
-        failure: IFCAError | None = None
-        for restart in range(job.recipe.restarts):
-            try:
-                starts.append(self._start(job, restart, told))
-                self.restarts_.append(starts[-1].train_loss)
-                self._reports.append(restart_report(restart, starts[-1], starts[-1].history))
-            except Diverged as diverged:  # noqa: PERF203
-                failure = diverged
-                self.restarts_.append(float("inf"))
-                self._reports.append(restart_report(restart, diverged, []))
-        if not starts:
-            assert failure is not None
-            raise failure
-        best = starts[best_restart([start.train_loss for start in starts])]
+    def finish(self) -> IFCA:
+        """Make a fit of the rounds that were done when fit ended with an exception."""
+        if not hasattr(self, "_starts"):
+            raise InvalidInput("finish: call fit first")
+        return self._keep(self._starts.job, self._starts.finish(), Several(self.callbacks))
+
+    def _keep(self, job: Job, best: Fitted, told: Callback) -> IFCA:
+        """The best start becomes what this has learned."""
+        done = self._starts.done
+        self.restarts_ = [one.train_loss if isinstance(one, Fitted) else float("inf") for one in done]
+        histories = [one.history if isinstance(one, Fitted) else [] for one in done]
+        self._reports = [restart_report(r, one, histories[r]) for r, one in enumerate(done)]
         self.fitted_: Fitted = best
         theta = {name: value.cpu() for name, value in best.state.theta.items()}
         own = None if isinstance(job.model, BuiltIn) else job.model
@@ -179,7 +182,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         self._say_what_was_seen()
         self.labels_ = best.labels.numpy()
         self.history_ = renumbered(best.history, best.places, job.models)
-        self.train_loss_ = best.train_loss
+        self.train_loss_, self.stopped_ = best.train_loss, best.stopped
+        self.step_size_ = best.job.recipe.step_size
         self.__dict__.pop("personalised_", None)
         if job.recipe.personalise:
             self.personalise()
@@ -189,19 +193,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         if job.method.clustered and not job.method.at_most_k and live < job.recipe.k:
             said = f"only {live} of {job.recipe.k} clusters have clients; try more restarts, or a smaller k"
             warnings.warn(said, FewerClustersWarning, 3)
+        if self.step_size_ != job.recipe.step_size:
+            said = f"training diverged: step_size {job.recipe.step_size:g} was halved to {self.step_size_:g}"
+            warnings.warn(said, StepHalvedWarning, 3)
         return self
-
-    def _start(self, job: Job, restart: int, told: Callback) -> Fitted:
-        recipe = job.recipe
-        title = recipe.algorithm + ("" if recipe.restarts == 1 else f" {restart + 1}/{recipe.restarts}")
-        told.started(Training(title, recipe.rounds, settings=asdict(recipe)))
-
-        def on_round(state: ClusterState, record: Record) -> None:
-            if self.on_round is not None:
-                self.on_round(state, record)
-            told.round_ended(record)
-
-        return fit(job, restart=restart, on_round=on_round)
 
     def _repr_html_(self) -> str:
         """For notebooks: the page of a fitted model; before that, the arguments."""
@@ -233,7 +228,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         ours = isinstance(job.model, BuiltIn) and self.loss is None
         named = ModelConfig(name=(self.model or "auto") if ours else GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
-        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {"k": self.k}
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {
+            "k": self.k,
+            "rounds": self.rounds,
+        }
         return Config(**recipe, **settings, model=named, data=GivenData("python"))
 
 

@@ -21,6 +21,7 @@ from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
 from ifca.cli.seeing import report_command, watch_command
 from ifca.cli.starting import init_command, installed, version_command
+from ifca.cli.tune_command import tune_command
 from ifca.cli.using import assign_command, export_command, predict_command
 from ifca.core.errors import IFCAError, Interrupted
 
@@ -41,6 +42,7 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Choose": {
         "compare": compare_command,
         "choose-k": choose_k_command,
+        "tune": tune_command,
     },
     "Train over a network": {
         "federate": federate_app,

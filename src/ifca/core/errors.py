@@ -18,6 +18,10 @@ class Diverged(IFCAError):
     bytes_down = bytes_up = 0  # of the round that was given up, over all its participants
 
 
+class StepHalvedWarning(UserWarning):
+    """Training diverged, and went on with a smaller step."""
+
+
 class TooFewClients(IFCAError):
     """A round had fewer usable replies than min_clients, however often it was repeated."""
 

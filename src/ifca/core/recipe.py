@@ -25,6 +25,9 @@ class Recipe:
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
     """How often clients train and the server averages what they send (T in the paper)."""
+    early_stopping: bool = False
+    """Stop when the clients' held-out loss no longer falls, and keep the models with the lowest; rounds is
+    then the most. Every client sets one in five of its training samples aside for it, for the whole run."""
     option: Option = "model"
     """model: option II, averages of locally trained models. gradient: option I, averages of gradients."""
     step_size: float = 0.1
@@ -33,6 +36,9 @@ class Recipe:
     step_decay: float = 1.0
     """What the step size is multiplied by after every round (in round t it is step_size * step_decay^t); 1
     keeps it."""
+    on_divergence: Literal["halve", "stop"] = "stop"
+    """halve: when training diverges, go back to the models with the lowest loss so far and halve the step, at
+    most 10 times. stop: end with an error."""
     local_steps: int = 10
     """Gradient steps that a client takes in a round, on all of its data or on batches of batch_size (tau of
     LocalUpdate; option model)."""
@@ -117,6 +123,11 @@ class Recipe:
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
         if self.local_epochs is not None and self.batch_size is None:
             raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
+        if self.resample and self.early_stopping:
+            raise InvalidInput(
+                "resample cuts the data by the number of rounds, so give that as a number: neither "
+                'rounds = "auto" nor early_stopping goes with it'
+            )
         if self.resample and self.batch_size is not None:
             raise InvalidInput(
                 "resample uses whole parts of the data, so batch_size must not be given with it"

@@ -5,9 +5,10 @@ Symbols of the paper: k clusters, m clients ("worker machines"), theta_j the mod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -89,6 +90,19 @@ class ClusterSum:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """What is known of a training beside its models: where it may go back to, and why it ended."""
+
+    kept: ClusterState | None = None  # the state to go back to; early stopping ends with it
+    kept_loss: float = math.inf  # its training loss; with early stopping its held-out loss
+    first: Tensor | None = None  # [m] the clients' training losses in the first round, NaN: not heard
+    halved: tuple[dict[str, Any], ...] = ()  # each time that the step was halved: a part of a round's record
+    unrecorded: tuple[int, int] = (0, 0)  # bytes down and up of rounds given up, in no record yet
+    stopped: str | None = None  # why, before the last round
+    unfinished: bool = False  # stopped by a callback: the method has not finished yet
+
+
+@dataclass(frozen=True)
 class ClusterState:
     """Everything the server knows between two rounds; what a checkpoint holds."""
 
@@ -103,6 +117,7 @@ class ClusterState:
     bytes_down: Tensor  # [m] so far, by client
     bytes_up: Tensor  # [m]
     memory: Params = field(default_factory=dict)  # what the method itself remembers, by name
+    progress: Progress = Progress()
 
     @property
     def k(self) -> int:

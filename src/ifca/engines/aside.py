@@ -35,8 +35,13 @@ class WithAside:
         device: torch.device,
         *,
         plain: bool,
+        always: bool = False,
     ) -> None:
-        """make: the engine of some clients. plain: in a loop over the clients, one after the other."""
+        """make: the engine of some clients. plain: in a loop over the clients, one after the other.
+
+        always: samples are set aside in every round, whatever is needed.
+        """
+        self._always = always
         self.clients, self._make, self._task, self._seed = federation.train, make, task, seed
         self._classes, self._device, self._plain = federation.classes, device, plain
         self.whole = make(self.clients)
@@ -52,7 +57,7 @@ class WithAside:
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """As the engine does; without the samples set aside where they are needed to compare by."""
-        if needs.aside:
+        if needs.aside or self._always:
             return self._kept.train(theta, who, known, t, needs)
         self.__dict__.pop("_kept", None)  # they may take as much memory as the whole
         return self.whole.train(theta, who, known, t, needs)
@@ -64,6 +69,16 @@ class WithAside:
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """As the engine does."""
         return self.whole.score(theta, clients, own)
+
+    def score_aside(self, theta: Params, own: Tensor) -> Scores:
+        """As the engine does, on the samples set aside."""
+        held, m = self._parts[1], len(own)
+        who = np.flatnonzero(held.sizes)
+        found = self.whole.score(theta, held.subset(who.tolist()), own[who])
+        tables = [table.new_full((m, 1), torch.nan) for table in found[:2]]
+        for table, part in zip(tables, found[:2], strict=True):
+            table[who] = part
+        return Scores(*tables)
 
     def solve(self) -> Solutions:
         """On what clients keep."""

@@ -35,6 +35,10 @@ class TurnEngine(Protocol):
 class Engine(TurnEngine, Protocol):
     """One whose clients can also set samples aside (engines/aside.py)."""
 
+    def score_aside(self, theta: Params, own: Tensor) -> Scores:
+        """Judge on each client only the model own[i], on the samples that it set aside; NaN: it has none."""
+        ...
+
     def solve(self) -> Solutions:
         """Every client's solution of the probe (core/probe.py), without the samples that it sets aside."""
         ...

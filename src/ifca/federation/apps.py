@@ -27,7 +27,8 @@ from ifca.federation.preparing import read_told, statistics_json
 from ifca.federation.serverapp import serve
 from ifca.models import as_factory
 from ifca.models.task import Factory
-from ifca.runs.config import Config, FederationConfig, config_dict, parse_config, read_config
+from ifca.runs.config import Config, config_dict, parse_config, read_config
+from ifca.runs.federation_config import FederationConfig
 from ifca.runs.make import make_job, read_federation, with_target
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import FolderData

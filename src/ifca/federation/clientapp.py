@@ -42,7 +42,10 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
         classes = cast(int, turn["classes"])
         mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
         whole = as_agreed(job_of(context, mine), mine, turn)
-        return whole.local_solutions() if turn["alone"] else whole
+        found = whole.local_solutions() if turn["alone"] else whole
+        if "step_size" not in turn:
+            return found
+        return replace(found, recipe=replace(found.recipe, step_size=cast(float, turn["step_size"])))
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
@@ -155,7 +158,7 @@ def take_turn(job: Job, content: RecordDict) -> RecordDict:
 
 
 def score_models(job: Job, content: RecordDict) -> RecordDict:
-    """Loss and right predictions of every model that was sent, on this client's training or test data."""
+    """Loss and right predictions of every model that was sent, on a part of this client's data."""
     part = cast(str, content.config_records[TURN]["part"])
     theta, data = _models(job, content), _part(job, part).one(0, job.device, job.dtype)
     if part in ("aside", "probe"):
@@ -171,7 +174,7 @@ def score_models(job: Job, content: RecordDict) -> RecordDict:
 
 def _part(job: Job, part: str) -> Clients:
     """The client with its training data, what it keeps of them, what it sets aside, or its test data."""
-    if part in ("kept", "aside", "probe"):
+    if part in ("kept", "aside", "held", "probe"):
         return job.federation.train.parted(job.recipe.seed)[part != "kept"]
     found = job.federation.test if part == "test" else job.federation.train
     assert found is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
 from ifca.data.jsonl import read_jsonl
+from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.config import Config, config_dict
 from ifca.runs.results import finished_summary
 from ifca.runs.run_folder import CONFIG, FAULTS, ROUNDS, open_directory
@@ -100,6 +101,7 @@ class Follower:
             config = open_directory(owner) if (owner / CONFIG).exists() else self.config
             self._current = log
             before = read_jsonl(log)[: record["round"]]
-            self.callback.started(Training(config.algorithm, config.rounds, before, config_dict(config)))
+            most = rounds_of(vars(config))["rounds"]
+            self.callback.started(Training(config.algorithm, most, before, config_dict(config)))
         self.callback.round_ended(record)
         self.restart_clock()

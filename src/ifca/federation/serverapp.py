@@ -10,7 +10,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from ifca.core.callbacks import Callback, Silent
+from ifca.core.callbacks import Callback
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
@@ -74,7 +74,7 @@ def serve(
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster
         try:
-            summary = go_on(config, federation, out, callback or Silent(), code, make)
+            summary = go_on(config, federation, out, callback, code, make)
             break
         except Joined:
             manager.wait_for(1, terms.gather_timeout)
@@ -107,8 +107,9 @@ def _job(session: Session, model: Factory | None, config: Config, federation: Fe
     def engine(job: Job) -> FlowerEngine:
         alone = job.recipe.algorithm != config.algorithm  # the local solutions of one-shot clustering
         joins = not alone and not job.method.personal
+        step = job.recipe.step_size if job.halvings else None
         parts = session, job.recipe, job.federation, job.shared
-        return FlowerEngine(*parts, alone=alone, open_to_new=joins, model=job.model)
+        return FlowerEngine(*parts, alone=alone, open_to_new=joins, model=job.model, step_size=step)
 
     return replace(job, remote=engine, model=model or job.model)
 

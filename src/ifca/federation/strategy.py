@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ifca.core.callbacks import Record
-from ifca.core.errors import TooFewClients
+from ifca.core.errors import InvalidInput, TooFewClients
 from ifca.core.types import ClusterState
 from ifca.engines.flower.exchange import Answers, Exchange
 from ifca.engines.flower.flower_engine import FlowerEngine
@@ -58,6 +58,11 @@ class IFCAStrategy(Strategy):
     """
 
     def __init__(self, grid: Grid, job: Job, state: ClusterState, roster: Roster, terms: Terms | None = None):
+        if job.recipe.early_stopping:
+            raise InvalidInput(
+                "early stopping is for 'ifca federate'; Flower's own loop does num_rounds rounds"
+            )
+        job = replace(job, recipe=replace(job.recipe, on_divergence="stop"))  # its loop cannot go back
         self.job, self.state, self._exchange = job, state, _CollectedReplies(grid)
         self.history, self._problem = list[Record](), problem_of(job)
         self._last = job.recipe.rounds  # the round after which the method finishes

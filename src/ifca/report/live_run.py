@@ -15,6 +15,7 @@ from ifca.data.files import is_worked_in
 from ifca.data.jsonl import parse_jsonl, read_jsonl
 from ifca.methods import facts_of
 from ifca.report.read_run import Record, RunFolder, is_finished, read_run
+from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.run_folder import FAULTS, PRIVATE, ROUNDS
 
 if sys.version_info >= (3, 11):
@@ -60,7 +61,7 @@ class LiveRun:
         rounds = self._log.read(log)
         summary = so_far(config, rounds, log.parent)
         faults = read_jsonl(self.path / FAULTS)
-        planned, state = int(config.get("rounds", 0)), self._state()
+        planned, state = int(rounds_of({"rounds": 0, **config})["rounds"]), self._state()
         wanted = _gathering(self.path) if state == "waiting" else 0
         return RunFolder(self.path, summary, rounds, [], {}, faults, planned, state, log, wanted)
 

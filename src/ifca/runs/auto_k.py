@@ -11,6 +11,7 @@ from pydantic import BeforeValidator
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.methods import Method, method_names, method_of
+from ifca.runs.auto_rounds import rounds_of
 
 AUTO: Literal["auto"] = "auto"
 MOST = 10
@@ -31,7 +32,8 @@ K = Annotated[int | Literal["auto"] | None, BeforeValidator(_number_or_auto)]
 def recipe_of(given: Mapping[str, Any], m: int) -> Recipe:
     """The recipe of a config's keys, or of the arguments of Python, for m clients."""
     values = {field.name: given[field.name] for field in fields(Recipe)}
-    return Recipe(**values | {"k": most_clusters(given["k"], method_of(given["algorithm"]), m)})
+    k = most_clusters(given["k"], method_of(given["algorithm"]), m)
+    return Recipe(**values | {"k": k} | rounds_of(given))
 
 
 def most_clusters(k: int | str | None, method: Method, m: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ifca.core.callbacks import Callback, Record, Silent, Training
+from ifca.core.callbacks import Callback, Record, Several, Training
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
@@ -32,9 +32,7 @@ TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_t
 Row = dict[str, Any]
 
 
-def choose_k(
-    config: Config, ks: range, seeds: int, out: Path, callback: Callback | None = None
-) -> dict[str, Any]:
+def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object = None) -> dict[str, Any]:
     """Train every k from every seed, as far as it is not done; write and return what was found."""
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
@@ -45,11 +43,11 @@ def choose_k(
     for one in jobs:  # refuse what cannot run before a folder is made
         if one.config.seed == config.seed and one.config.k in (ks[0], ks[-1]):
             check(make_job(one.config, federation, code))
-    _open(config, federation, out)
+    begin_study(config, federation, out, "choose-k")
     rows = []
     for done, one in enumerate(jobs, 1):
         title = f"{one.title} ({done} of {len(jobs)})"
-        told = Titled(callback or Silent(), title, alone=config.restarts == 1)
+        told = Titled(Several([callback]), title, alone=config.restarts == 1)
         rows.append(_one(one, federation, out, told, code))
     result = _result(config, ks, rows) | {"clients": len(federation.train)}
     write_atomically(out / RESULT, json.dumps(result, indent=2, allow_nan=False).encode())
@@ -97,9 +95,9 @@ class Titled:
         title = self.title if self.alone else f"{self.title}, {training.title}"
         self.inner.started(replace(training, title=title))
 
-    def round_ended(self, record: Record) -> None:
+    def round_ended(self, record: Record) -> bool | None:
         """A round has ended."""
-        self.inner.round_ended(record)
+        return self.inner.round_ended(record)
 
     def finished(self, summary: dict[str, Any]) -> None:
         """One of the jobs is done."""
@@ -111,15 +109,22 @@ def _base(config: Config) -> Config:
     register_own(config, code_of(config))
     if not method_of(config.algorithm).clustered:
         raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")
-    config = replace(with_absolute_paths(config), baselines=(), k=1)
+    return one_deal(replace(with_absolute_paths(config), baselines=(), k=1))
+
+
+def one_deal(config: Config) -> Config:
+    """The config with the seed of its data fixed: all trainings have the same, whatever their seed."""
     data: Any = config.data
     if any(field.name == "seed" for field in fields(data)) and data.seed is None:
         config = replace(config, data=replace(data, seed=config.seed))
     return config
 
 
-def _open(config: Config, federation: Federation, out: Path) -> None:
-    """Begin in a new folder, or go on in one that was begun with the same config and data."""
+def begin_study(config: Config, federation: Federation, out: Path, verb: str) -> None:
+    """Begin in a new folder, or go on in one that was begun with the same config and data.
+
+    verb: of the command that trains there.
+    """
     file, data = out / BEGUN, federation.fingerprint
     if not file.is_file():
         begun = {"config": config_dict(config), "data": data}
@@ -131,7 +136,7 @@ def _open(config: Config, federation: Federation, out: Path) -> None:
         found = json.loads(file.read_text())
         was, of = found["config"], found["data"]
     except (json.JSONDecodeError, KeyError, TypeError) as reason:
-        raise InvalidInput(f"{file}: is not what 'ifca choose-k' wrote ({reason})") from reason
+        raise InvalidInput(f"{file}: is not what 'ifca {verb}' wrote ({reason})") from reason
     same_config(file, was, config, "this command")
     if of != data:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")

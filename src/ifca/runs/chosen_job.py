@@ -8,6 +8,7 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of
 from ifca.runs.complaints import did_you_mean
 from ifca.runs.config import Config, config_dict, config_of, read_config, without_none
 from ifca.runs.inspect_data import config_of_path
@@ -34,7 +35,7 @@ def chosen_job(
         if what is not None:
             raise InvalidInput(f"give {what} or --preset {preset}, not both")
         what = _preset_file(preset)
-    if what is not None and (what.is_dir() or what.suffix in TABLES):
+    if what is not None and (what.is_dir() or kind_of(what) in TABLES):
         return _of_data(what, columns, settings, overrides)
     if columns:
         name = next(iter(columns))
@@ -60,7 +61,7 @@ def _of_data(
     _check_columns(path, columns, settings or [])
     config = config_of_path(path, columns)
     assert isinstance(config.data, OwnFiles)
-    data: Any = replace(config.data, test_share=TEST_SHARE, standardise=True)
+    data: Any = replace(config.data, test_share=TEST_SHARE)
     content = {
         "baselines": list(BASELINES),
         "data": without_none(config_dict(replace(config, data=data))["data"]),

@@ -18,8 +18,10 @@ from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
 from ifca.runs.auto_k import K
+from ifca.runs.auto_rounds import Rounds, rounds_of
 from ifca.runs.complaints import complaints
 from ifca.runs.data_config import STRICT, DigitsData, PartitionData, Positive, PublicData, SyntheticData
+from ifca.runs.federation_config import FederationConfig
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 from ifca.runs.presets import DEFAULT, PRESETS
 from ifca.runs.settings import set_key
@@ -52,30 +54,17 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FederationConfig:
-    """A real federation, or its simulation on Flower (ifca federate)."""
-
-    clients: Positive | None = None
-    """Wait for so many clients before the first round; none: min_clients."""
-    min_clients: Positive = 2
-    """A round with fewer usable replies (or fewer than its participants) is repeated."""
-    attempts: Positive = 3
-    """So many times in all; then the run stops with its checkpoint."""
-    round_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds to wait for replies; a client that is later is left out of the round."""
-    gather_timeout: Annotated[float, Field(gt=0)] = 600.0
-    """Seconds to wait for clients without a new one joining; then the run ends and says why."""
-    half_precision: bool = False
-    """Clients send their updates as float16, half the bytes; results change a little."""
-
-
-@dataclass(frozen=True, config=STRICT)
 class Config(Recipe):
     """Everything that decides a run."""
 
     k: K = None  # type: ignore[assignment]  # a recipe has the number that it comes to
     """Number of clusters, of ifca the most; "auto" (ifca): as many as the referee finds, at most 10 or the
     number of clients; none: auto for ifca, 2 for other methods."""
+    rounds: Rounds = Recipe.rounds  # type: ignore[assignment]  # a recipe has a number
+    """T, number of parallel iterations; "auto": early_stopping, after 500 rounds at the latest."""
+    on_divergence: Literal["halve", "stop"] = "halve"
+    """halve: when training diverges, go back to the models with the lowest loss so far and halve the step, at
+    most 10 times. stop: end with an error."""
     engine: Literal["loop", "vectorised", "flower"] = "vectorised"
     """loop: one client at a time; vectorised: chunks of clients at once. Same results. flower: set by 'ifca
     federate', clients in processes or on machines of their own."""
@@ -111,7 +100,7 @@ class Config(Recipe):
     def __post_init__(self) -> None:
         """Refuse what no recipe may hold."""
         values = {field.name: getattr(self, field.name) for field in fields(Recipe)}
-        Recipe(**values | ({} if isinstance(self.k, int) else {"k": Recipe.k}))
+        Recipe(**values | ({} if isinstance(self.k, int) else {"k": Recipe.k}) | rounds_of(values))
 
 
 def check_names(config: Config, source: Path | str) -> None:

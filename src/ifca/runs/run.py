@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ifca.core.callbacks import Callback, Silent
+from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import Diverged
 from ifca.core.initial import best_restart
 from ifca.data import Federation
@@ -38,44 +38,44 @@ Summary = dict[str, Any]
 MakeJob = Callable[[Config, Federation, Code], Job]
 
 
-def run(config: Config, out: Path, callback: Callback | None = None) -> Summary:
-    """Train a new run in an unused folder."""
+def run(config: Config, out: Path, callback: object = None) -> Summary:
+    """Train a new run in an unused folder; callback: with some of the methods of a Callback, or None."""
     config = with_absolute_paths(config)
     code = code_of(config)  # as it is now: what is edited later is for later runs
     federation = make_federation(config, code)
     check(make_job(config, federation, code))  # refuse what cannot run before a folder is made
     new_directory(config, out, code)
-    return go_on(config, federation, out, callback or Silent(), code)
+    return go_on(config, federation, out, callback, code)
 
 
 def compare(
-    config: Config, out: Path, callback: Callback | None = None, methods: Sequence[str] | None = None
+    config: Config, out: Path, callback: object = None, methods: Sequence[str] | None = None
 ) -> Summary:
     """Train a job and other methods on the same data, side by side; methods: None, all there are."""
     return run(replace(config, baselines=tuple(methods or method_names())), out, callback)
 
 
-def resume(out: Path, callback: Callback | None = None, trust: bool = False) -> Summary:
+def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
     """Go on with a run that was interrupted; a finished one is left as it is.
 
     trust: run the code that its config names also where the folder was not made by this user here.
     """
     config = open_directory(out)
     code = kept_code(out, config, trust)
-    return go_on(config, make_federation(config, code), out, callback or Silent(), code)
+    return go_on(config, make_federation(config, code), out, callback, code)
 
 
 def go_on(
     config: Config,
     federation: Federation,
     out: Path,
-    callback: Callback,
+    callback: object,
     code: Code,
     make: MakeJob = make_job,
 ) -> Summary:
     """Do what is not done yet: the algorithm itself, then each baseline in a folder of its own."""
     with working_in(out):
-        return _go_on(config, federation, out, callback, code, make)
+        return _go_on(config, federation, out, Several([callback]), code, make)
 
 
 def _go_on(

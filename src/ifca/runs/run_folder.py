@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ifca.core.callbacks import Callback, Record, Training
+from ifca.core.callbacks import Callback, Record, Training, wants_to_stop
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
@@ -17,6 +17,7 @@ from ifca.runs.round_log import RoundLog
 from ifca.runs.run_code import RUN, begin_run, code_of
 from ifca.training import Fitted, Job, fit
 from ifca.training.checkpoint import load_state, save_state
+from ifca.training.early_stopping import asked_to_stop
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
@@ -91,16 +92,18 @@ def train_in(
     folder.mkdir(parents=True, exist_ok=True)
     callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
 
-    def on_round(state: ClusterState, record: Record) -> None:
-        due = state.round % config.checkpoint_every == 0 or state.round == job.recipe.rounds
+    def on_round(state: ClusterState, record: Record) -> bool:
+        last = state.round == job.recipe.rounds or state.progress.stopped is not None
+        due = last or state.round % config.checkpoint_every == 0
         log.append(record, sync=due)  # before the checkpoint that counts on it
         if due:
             save_state(file, state, {**expected, "log": log.mark()})
-        callback.round_ended(record)
+        stop = wants_to_stop(callback.round_ended, record) and not last
+        if stop:  # resuming must not go on with what was to end
+            save_state(file, asked_to_stop(state), {**expected, "log": log.mark()})
+        return stop
 
-    fitted = fit(job, restart=restart, resume=state, on_round=on_round)
-    fitted.history[:0] = history
-    return fitted
+    return fit(job, restart=restart, resume=state, on_round=on_round, history=history)
 
 
 def read_rounds(folder: Path) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
-from ifca.core.types import ClusterState, Params, places_of
+from ifca.core.types import ClusterState, Params, Progress, places_of
 from ifca.data.files import write_atomically
 
 FORMAT, CHECKSUM = "ifca-1", "sha256"
 PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
 COUNTS = ("round", "unchanged", "checked", "changed")
+PROGRESS = ("kept_loss", "halved", "unrecorded", "stopped", "unfinished")
+FIRST = "first"  # the losses of the first round
+KEPT = "kept."  # before the names of the tensors of the state that a training can go back to
 
 
 def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
@@ -68,14 +72,25 @@ def _checksum(header: dict[str, Any], tensors: Params) -> str:
 
 def save_state(file: Path, state: ClusterState, header: dict[str, Any]) -> None:
     """Write a checkpoint, live models only; header: what must be the same when the run goes on."""
+    tensors, known = _parts_of(state)
+    known["progress"], kept = {name: getattr(state.progress, name) for name in PROGRESS}, state.progress.kept
+    if state.progress.first is not None:
+        tensors[FIRST] = state.progress.first
+    if kept is not None:
+        more, known["progress"]["kept"] = _parts_of(kept)
+        tensors |= {f"{KEPT}{name}": value for name, value in more.items()}
+    save_tensors(file, tensors, {**known, **header})
+
+
+def _parts_of(state: ClusterState) -> tuple[Params, dict[str, Any]]:
+    """The tensors of a state without its progress, and the other things."""
     live = places_of(state.live)
     tensors = {f"theta.{name}": value[live] for name, value in state.theta.items()}
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     counts = {name: getattr(state, name) for name in COUNTS}
     beside = [name for name, value in state.memory.items() if value.device.type != "cpu"]
-    known = {"state": counts, "live": state.live.tolist(), "memory_beside_models": beside}
-    save_tensors(file, tensors, {**known, **header})
+    return tensors, {"state": counts, "live": state.live.tolist(), "memory_beside_models": beside}
 
 
 def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]], None]) -> ClusterState:
@@ -84,6 +99,23 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     check(header)
     if "live" not in header:
         tensors, header = _as_now(tensors, header)
+    return replace(
+        _state_of({n: v for n, v in tensors.items() if not n.startswith(KEPT)}, header, device),
+        progress=_progress_of(tensors, header, device),
+    )
+
+
+def _progress_of(tensors: Params, header: dict[str, Any], device: torch.device) -> Progress:
+    """The progress that a checkpoint holds; of an older version there is none."""
+    found: dict[str, Any] = header.get("progress") or {}
+    fields = {name: found[name] for name in PROGRESS if name in found}
+    fields |= {name: tuple(fields[name]) for name in ("halved", "unrecorded") if name in fields}
+    kept = found.get("kept")
+    state = None if kept is None else _state_of(_below("kept", tensors), kept, device)
+    return Progress(kept=state, first=tensors.get(FIRST), **fields)
+
+
+def _state_of(tensors: Params, header: dict[str, Any], device: torch.device) -> ClusterState:
     live = torch.tensor(header["live"])
     fields: dict[str, Any] = {name: header["state"][name] for name in COUNTS}
     fields |= {name: tensors[name] for name in PER_CLIENT}

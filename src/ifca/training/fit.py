@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ifca.core.callbacks import Record
+from ifca.core.callbacks import Record, wants_to_stop
+from ifca.core.errors import Diverged
 from ifca.core.replies import Scores
 from ifca.core.types import ClusterState, places_of
 from ifca.engines.base import Engine
 from ifca.engines.live_models import compact, score_live
 from ifca.engines.precision import products
+from ifca.training.early_stopping import ending
 from ifca.training.evaluate import Evaluation, evaluate
+from ifca.training.halving import Attempt, attempt, begin, retreat
 from ifca.training.job import Job
-from ifca.training.rounds import OnRound, check_finite, train
-from ifca.training.start import problem_of
+from ifca.training.rounds import OnRound, check_finite, finished, train
 from ifca.training.unseen import Unseen, evaluate_unseen
 
 
@@ -47,6 +50,11 @@ class Fitted:
         column = self.labels.clamp(min=0) if self.train.loss.shape[1] > 1 else torch.zeros_like(self.labels)
         return self.train.loss.gather(1, column[:, None])[:, 0].double()
 
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """How many rounds it took and why it stopped; None: it did the rounds that were asked for."""
+        return ending(self.state, early_stopping=self.job.recipe.early_stopping)
+
     def outcome(self) -> dict[str, Any]:
         """The main numbers, for those who are told of the end."""
         found: dict[str, Any] = {
@@ -65,35 +73,54 @@ class Fitted:
 
 
 def fit(
-    job: Job, *, restart: int = 0, resume: ClusterState | None = None, on_round: OnRound | None = None
+    job: Job,
+    *,
+    restart: int = 0,
+    resume: ClusterState | None = None,
+    on_round: OnRound | None = None,
+    history: Sequence[Record] = (),
 ) -> Fitted:
-    """Train from the start, or go on from a state; then let every client choose once more."""
-    history: list[Record] = []
+    """Train from the start, or go on from a state; then let every client choose once more.
 
-    began = time.perf_counter()
+    history: the records of the rounds before the state to go on from.
+    """
+    records, began = list(history), time.perf_counter()
     job = job.placed()
-    engine = job.make_engine()
-    problem = problem_of(job, engine)
     with products(job.precision):
-        first = resume or job.method.start(problem, restart)
-    preparation = 0.0 if resume else time.perf_counter() - began
+        now, first = (
+            begin(job, restart) if resume is None else (attempt(job, len(resume.progress.halved)), resume)
+        )
+    preparation, latest = 0.0 if resume else time.perf_counter() - began, first
 
-    def told(state: ClusterState, record: Record) -> None:
-        record["restart"] = restart
-        if not history:  # one-shot takes time and bytes before its first round
+    def told(state: ClusterState, record: Record) -> bool:
+        nonlocal latest
+        latest, record["restart"] = state, restart
+        if not records:  # one-shot takes time and bytes before its first round
             record["seconds"] = round(record["seconds"] + preparation, 4)
             record["bytes_down"] += 0 if resume else int(first.bytes_down.sum())
             record["bytes_up"] += 0 if resume else int(first.bytes_up.sum())
-        history.append(record)
-        if on_round is not None:
-            on_round(state, record)
+        records.append(record)
+        return on_round is not None and wants_to_stop(on_round, state, record)
 
     with products(job.precision):
-        last = train(job, problem, engine, first, told)
-        state = compact(last)
-        labels, scores = final_identities(job, engine, state)
-        test = evaluate(engine, job, state, labels)
-        unseen = evaluate_unseen(engine, job, state)
+        while True:
+            try:
+                latest = train(now.job, now.problem, now.engine, latest, told)
+                return _ended(now, restart, latest, records)
+            except Diverged as reason:  # noqa: PERF203
+                latest = retreat(now.job, latest, reason)
+                now = attempt(job, len(latest.progress.halved))
+
+
+def _ended(now: Attempt, restart: int, last: ClusterState, history: list[Record]) -> Fitted:
+    """What came out of the rounds."""
+    job, engine = now.job, now.engine
+    if last.progress.unfinished and history:  # the last record was written before this was known
+        last, history[-1] = finished(job, now.problem, engine, last, history[-1])
+    state = compact(last)
+    labels, scores = final_identities(job, engine, state)
+    test = evaluate(engine, job, state, labels)
+    unseen = evaluate_unseen(engine, job, state)
     places = places_of(last.live).tolist()
     return Fitted(job, restart, state, labels, scores, test, history, places, unseen)
 

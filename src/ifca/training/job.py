@@ -60,6 +60,7 @@ class Job:
     remote: Callable[[Job], Engine] | None = None  # engine flower: makes it; the clients are elsewhere
     warm_start: Params | None = None
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
+    halvings: int = 0  # how often the recipe's step was halved because it diverged
 
     def __post_init__(self) -> None:
         """Refuse a k that the federation cannot fill."""
@@ -145,8 +146,15 @@ class Job:
             if self.remote is None:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
             return self.remote(self)
-        seed, plain = self.recipe.seed, self.engine == "loop"
-        return WithAside(self.engine_of, self.task, self.federation, seed, self.device, plain=plain)
+        return WithAside(
+            self.engine_of,
+            self.task,
+            self.federation,
+            self.recipe.seed,
+            self.device,
+            plain=self.engine == "loop",
+            always=self.recipe.early_stopping,
+        )
 
     def engine_of(self, clients: Clients) -> TurnEngine:
         """What maps turns over some clients."""
@@ -188,7 +196,7 @@ class Job:
         """
         recipe = replace(self.recipe, algorithm=LOCAL.name, rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
-        recipe = replace(recipe, aggregation="mean")
+        recipe = replace(recipe, aggregation="mean", on_divergence="stop")
         recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
         classes = self.federation.classes
         if classes is None or self.loss is not None:

@@ -23,6 +23,8 @@ def check(job: Job) -> None:
             f"resample cuts each client's data into 2 x rounds = {2 * recipe.rounds} parts, but client "
             f"{clients.ids[smallest]} has only {clients.sizes[smallest]} samples"
         )
+    if recipe.early_stopping and clients.sizes.max() < 2:
+        raise InvalidInput("early stopping needs samples that clients set aside, but each has only one")
     task = job.task  # refuses layers that cannot be federated
     theta = given_models(job) or drawn_models(job, 0)
     sample = clients.one(0, job.device, job.dtype)

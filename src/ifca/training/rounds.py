@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,36 +24,61 @@ from ifca.data import Clients
 from ifca.engines.base import Engine
 from ifca.engines.live_models import train_live
 from ifca.methods import Ask, Problem, Round
+from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due, with_held_out
 from ifca.training.evaluate import evaluate
+from ifca.training.going_back import back_to_kept, looked_at
 from ifca.training.job import Job
 
-OnRound = Callable[[ClusterState, Record], None]
+OnRound = Callable[[ClusterState, Record], object]
+"""Told the state after a round and its record; True: it was the last round."""
 WAYS = ("down", "up")  # bytes go
 
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
-    """Rounds state.round to T - 1; on_round is told the state and the record of each."""
-    while state.round < job.recipe.rounds:
+    """Rounds state.round to T - 1, or until training is stopped; on_round is told of each."""
+    while state.round < job.recipe.rounds and state.progress.stopped is None:
         began = time.perf_counter()
-        who, known = taking_part(job, state)
-        try:
-            state, record = one_round(job, problem, engine, state, who, known)
-        except Diverged as reason:
-            reason.bytes_down, reason.bytes_up = _spent(job, state, known)
-            raise
-        if state.round == job.recipe.rounds:
+        state, record = _next_round(job, problem, engine, state)
+        if job.recipe.early_stopping and is_due(state.round, job.recipe.rounds):
+            loss = float(held_out_losses(engine, job.federation.train, state).nanmean())
+            record["held_out_loss"] = loss if math.isfinite(loss) else None
+            state = with_held_out(state, loss)
+        last = state.round == job.recipe.rounds or state.progress.stopped is not None
+        if last:
             state, record = finished(job, problem, engine, state, record)
-        if _evaluation_is_due(job.recipe, state.round):
+        if last or _evaluation_is_due(job.recipe, state.round):
             record |= _tested(job, engine, state)
         record["seconds"] = round(time.perf_counter() - began, 4)
-        on_round(state, record)
+        if on_round(state, record) is True and not last:
+            return asked_to_stop(state)
     return state
+
+
+def _next_round(
+    job: Job, problem: Problem, engine: Engine, before: ClusterState
+) -> tuple[ClusterState, Record]:
+    """The next round, and what was tried in its place before the step was halved."""
+    who, known = taking_part(job, before)
+    try:
+        state, record = one_round(job, problem, engine, before, who, known)
+    except Diverged as reason:
+        reason.bytes_down, reason.bytes_up = (int(way.sum()) for way in spent(job, before))
+        raise
+    progress = state.progress
+    now = [event for event in progress.halved if event["round"] == before.round]
+    if now:
+        more = dict(zip(WAYS, progress.unrecorded, strict=True))
+        record |= {"halved": now, **{f"bytes_{way}": record[f"bytes_{way}"] + more[way] for way in WAYS}}
+        state = replace(state, progress=replace(progress, unrecorded=(0, 0)))
+    return state, record
 
 
 def finished(
     job: Job, problem: Problem, engine: Engine, state: ClusterState, record: Record
 ) -> tuple[ClusterState, Record]:
     """The state that is kept after the last round, and that round's record with what was still decided."""
+    if job.recipe.early_stopping:
+        state = back_to_kept(state)
     after, events = job.method.finish(problem, state, ask_of(engine))
     if after is state:
         return state, record
@@ -79,12 +105,14 @@ def _tested(job: Job, engine: Engine, state: ClusterState) -> Record:
     return record | ({"test_metrics": test.mean_metrics(test.metrics)} if job.metrics else {})
 
 
-def _spent(job: Job, state: ClusterState, known: Tensor) -> tuple[int, int]:
-    """Bytes down and up of a round that is given up; a personal model never leaves its client."""
-    if job.method.personal:
-        return 0, 0
-    wire = Wire.of(state.theta, state.live, job.shared)
-    return int(wire.down(known >= 0).sum()), int(wire.up(known >= 0).sum())
+def spent(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
+    """Bytes down and up by client [m] of a round that is given up; personal models never leave a client."""
+    down, up = (torch.zeros(len(job.federation.train), dtype=torch.long) for _ in WAYS)
+    if not job.method.personal:
+        who, known = taking_part(job, state)
+        wire = Wire.of(state.theta, state.live, job.shared)
+        down[who], up[who] = wire.down(known >= 0), wire.up(known >= 0)
+    return down, up
 
 
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
@@ -105,6 +133,7 @@ def one_round(
 
     now = Round(who, known, replies)
     after, events = job.method.server(problem, state, now, ask_of(engine))
+    after = looked_at(job.recipe, state, after, who, replies.loss)
     record = describe(job, state, after, who, known, replies)
     return after, record if events is None else {**record, "events": events}
 
@@ -190,5 +219,4 @@ def _largest(clients: Clients) -> float:
 
 
 def _evaluation_is_due(recipe: Recipe, done: int) -> bool:
-    every = recipe.evaluate_every
-    return done == recipe.rounds or (every > 0 and done % every == 0)
+    return recipe.evaluate_every > 0 and done % recipe.evaluate_every == 0

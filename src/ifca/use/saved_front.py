@@ -40,6 +40,8 @@ class SavedFront(SklearnFront):
     history_: list[Record]
     restarts_: list[float]
     train_loss_: float
+    stopped_: Any
+    step_size_: float
     _reports: list[dict[str, Any]]
 
     def export(self, cluster: int, to: Path | str) -> Path:
@@ -95,6 +97,8 @@ class SavedFront(SklearnFront):
         given: dict[str, Any] = {name: getattr(trained.config, name) for name in names}
         front = cls(**given | {"model": model, "loss": loss})
         front._use = trained
+        front.stopped_ = summary.get("stopped")
+        front.step_size_ = summary.get("step_size", trained.config.step_size)
         front.models_, front.train_loss_ = trained.theta, summary["train_loss"]
         rows = [row for row in read_clients(folder) if row["train_samples"] != "0"]
         number = {-1: -1} | {j: place for place, j in enumerate(trained.live)}  # -1: of no cluster yet

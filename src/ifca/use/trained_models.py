@@ -135,7 +135,8 @@ class TrainedModels:
             outputs = np.empty((len(chosen), part.shape[1]), part.dtype) if outputs is None else outputs
             outputs[here.numpy()] = part
         assert outputs is not None
-        return Predictions(-1, outputs, trained.classes, None)  # -1: of several clusters
+        # -1: of several clusters
+        return Predictions(-1, outputs, trained.classes, None, class_names=trained.class_names)
 
     def _data(self, verb: str, x: ArrayLike, y: ArrayLike | None) -> Data:
         """A client's samples as the models saw them in training."""

@@ -48,12 +48,14 @@ class FlowerEngine:
         alone: bool = False,
         open_to_new: bool = True,
         model: Factory | None = None,
+        step_size: float | None = None,
     ) -> None:
         """alone: clients train the local solutions of one-shot clustering; open_to_new: others may join.
 
         model: the job's; clients are told which of ifca's own it is, as that may follow from all their data.
+        step_size: what clients are told to take in place of their config's; None: that.
         """
-        self.model = model.to_json() if isinstance(model, BuiltIn) else None
+        self.step_size, self.model = step_size, model.to_json() if isinstance(model, BuiltIn) else None
         self.session, self.recipe, self.federation, self.shared = session, recipe, federation, shared
         self.alone, self.open_to_new = alone, open_to_new
         self.t = 0  # the round that was trained last
@@ -67,7 +69,7 @@ class FlowerEngine:
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
             self.session.update_roster(t, self.open_to_new)
-            turns = self._turns(theta, who, known, t, carried, needs.aside)
+            turns = self._turns(theta, who, known, t, carried, self._aside(needs))
             if len(turns) >= need:
                 return self._collected(theta, who, known, turns, needs)._replace(carried=carried)
             detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
@@ -80,7 +82,13 @@ class FlowerEngine:
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Let every client score all k models, or its own. Clients that do not answer: NaN."""
-        part = "test" if clients is self.federation.test else "train"
+        return self._score(theta, clients, own, "test" if clients is self.federation.test else "train")
+
+    def score_aside(self, theta: Params, own: Tensor) -> Scores:
+        """Let every client score its own model on the samples that it set aside."""
+        return self._score(theta, self.federation.train, own, "held")
+
+    def _score(self, theta: Params, clients: Clients, own: Tensor | None, part: str) -> Scores:
         last = self._last(theta, part, own)
         if last is not None:
             return last
@@ -112,6 +120,10 @@ class FlowerEngine:
         scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
         self._scores[part] = theta, own, scores
         return scores
+
+    def _aside(self, needs: Needs) -> bool:
+        """Whether clients train without the samples that they set aside."""
+        return needs.aside or self.recipe.early_stopping
 
     def fits(self, theta: Params) -> None:
         """Clients bring their own memory."""
@@ -176,7 +188,7 @@ class FlowerEngine:
         return messages
 
     def told(self, t: int, part: str) -> dict[str, ConfigRecordValues]:
-        """What a client is told beside the models; part: of its data, train, kept, aside, probe or test."""
+        """What clients are told beside models; part: of their data, train, kept, aside, held, probe, test."""
         classes, scaling = self.federation.classes, self.federation.target_scaling
         weights = self.federation.class_weights(self.recipe.class_weights)
         agreed: dict[str, ConfigRecordValues] = {}
@@ -190,6 +202,8 @@ class FlowerEngine:
             agreed["class_weights"] = list(weights)
         if self.model is not None:
             agreed["model"] = json.dumps(self.model)
+        if self.step_size is not None:
+            agreed["step_size"] = self.step_size
         return {
             **agreed,
             "round": t,
@@ -234,7 +248,7 @@ class FlowerEngine:
                 yield torch.tensor([at]), {name: v[None] for name, v in turns[heard[row]][2].items()}
 
         sizes, like = self.federation.train.sizes[heard], next(iter(theta.values()))
-        sizes = sizes - count_aside(sizes) if needs.aside else sizes
+        sizes = sizes - count_aside(sizes) if self._aside(needs) else sizes
         found = Collected(self.recipe, theta, sizes, known[answered], needs, again, DEFAULT_BUDGET)
         for row, i in enumerate(heard):
             j, losses, update = turns[i]

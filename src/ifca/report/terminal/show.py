@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ifca.core.callbacks import Callback, Several
+from ifca.report.ending_words import ending_sentences
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.progress_bar import watching
@@ -44,6 +45,8 @@ def show(console: Console, folder: Path) -> None:
     summary = finished.summary
     if not console.is_terminal:
         console = Console(width=140)
+    for sentence in ending_sentences(summary):
+        _say(console, sentence)
     if len(summary["restarts"]) > 1:
         console.print(restarts_table(finished))
     if summary["clusters"] is not None:
@@ -66,6 +69,8 @@ def show(console: Console, folder: Path) -> None:
     for sentence in summary.get("warnings", []):
         _say(console, f"warning: {sentence}")
     for name, baseline in summary.get("baselines", {}).items():
+        for sentence in ending_sentences(baseline):
+            _say(console, f"{name}: {sentence}")
         if baseline.get("personalised"):
             _say(console, f"{name}, personalised: {personal_sentence(baseline['personalised'])}")
         if "error" in baseline:

@@ -1,0 +1,22 @@
+"""How a training ended, in sentences: why it stopped, which models were kept, that its step was halved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def ending_sentences(summary: dict[str, Any]) -> list[str]:
+    """What a reader should know; nothing of a training that did its rounds with its step."""
+    found = []
+    if stopped := summary.get("stopped"):
+        found.append(f"Stopped after {stopped['rounds']} rounds: {stopped['why']}.")
+        if "kept_round" in stopped:
+            loss = f"lowest held-out loss, {stopped['held_out_loss']:.4g}"
+            found[-1] += f" The models are those of round {stopped['kept_round']} ({loss})."
+    if halved := summary.get("halved"):
+        first = halved[0]
+        found.append(
+            f"Training diverged in round {first['round'] + 1}, so the step was halved from "
+            f"{2 * first['step_size']:g} to {summary['step_size']:g}, and it went on from its best models."
+        )
+    return found
