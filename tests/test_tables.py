@@ -242,3 +242,23 @@ def test_one_table_of_all_clients_gives_the_same_as_a_file_each(tmp_path: Path) 
     table = read_clients_table(tmp_path / "one" / "all.csv", Columns(client="site"))
     assert table.train.x.tolist() == folder.train.x.tolist()
     assert table.preparation == folder.preparation
+
+
+def test_parquet_with_words_holes_and_truths(tmp_path: Path) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = {
+        "age": pa.array([30, None, 50, 60], pa.int64()),
+        "smoker": pa.array([True, False, None, True]),
+        "ward": pa.array(["a", "b", "a", None]),
+        "outcome": pa.array(["yes", "no", "no", "yes"]),
+    }
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    federation = read_folder(tmp_path, standardise=False)
+    names = ("age", "age is missing", "smoker", "smoker is missing", "ward = b", "ward is missing")
+    assert (federation.features, federation.class_names) == (names, ("no", "yes"))
+    assert federation.train.x.tolist() == [
+        [30, 0, 1, 0, 0, 0],
+        [50, 1, 0, 0, 1, 0],
+        [50, 0, 1, 1, 0, 0],
+        [60, 0, 1, 0, 0, 1],
+    ]

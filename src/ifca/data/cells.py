@@ -54,11 +54,14 @@ class Cells:
 
     @cached_property
     def whole(self) -> int:
-        """How many cells are whole numbers, written as such."""
+        """How many cells are whole numbers, written as such where no number has a fraction."""
         if self.raw.dtype.kind in "iub":
             return len(self)
         if self.raw.dtype.kind == "f":
             return 0
+        there = self.numbers[np.isfinite(self.numbers)]
+        if (there != np.rint(there)).any():  # not all are; how many is of no interest
+            return int((there == np.rint(there)).sum())
         return sum(bool(_WHOLE.fullmatch(text)) for text in self.texts)
 
     def take(self, rows: NDArray[Any]) -> Cells:
