@@ -5,6 +5,7 @@ The report reads it and needs no data. It holds means over clusters and nothing 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ LEVEL = 0.01
 
 For all features together: the level of one feature is this, divided by their number.
 """
+MOST = 50_000_000
+"""Numbers of a table at most; of a larger one every second row of each client is looked at, or fewer."""
 WIDEST = 5_000
 """Features of a table at most; more are not compared."""
 
@@ -48,13 +51,20 @@ def differences(fitted: Fitted) -> dict[str, Any] | None:
     if len(job.federation.input_shape) != 1 or job.federation.input_shape[0] > WIDEST:
         return found
     names = job.federation.features or tuple(f"feature {i}" for i in range(job.federation.input_shape[0]))
-    x = features(train.x.cpu(), torch.float64)
+    rows, offsets = _thinned(train, -(-train.x.numel() // MOST))
+    x = features(train.x[torch.from_numpy(rows).to(train.x.device)].cpu(), torch.float64)
     if job.federation.scaling is not None:  # back to the units of the table
         x = x * job.federation.scaling.scale.cpu() + job.federation.scaling.mean.cpu()
     values = x.numpy()
-    found["features"] = compared(values, train.offsets, fitted.labels.numpy(), live, list(names))
+    found["features"] = compared(values, offsets, fitted.labels.numpy(), live, list(names))
     found["compared"] = len(names)
     return found | {"uses": model_uses(fitted, live, list(names), two_valued(values))}
+
+
+def _thinned(clients: Clients, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every so many rows of each client, its first among them, and where each client's begin."""
+    kept = [np.arange(a, b, step) for a, b in pairwise(clients.offsets.tolist())]
+    return np.concatenate(kept), np.cumsum([0, *[len(some) for some in kept]])
 
 
 def compared(

@@ -102,21 +102,21 @@ def _pulls(fitted: Fitted, live: list[int], x: Tensor, two: NDArray[np.bool_]) -
     """[clusters, features]; None where the answer is not one number."""
     job = fitted.job
     outputs = {2: 2, None: 1}.get(job.federation.classes)
-    if outputs is None or (outputs == 1 and job.federation.outputs != 1):
+    said = job.task.output(select(fitted.state.theta, live[0]), x[:2])
+    if outputs is None or said.numel() != outputs * len(x[:2]):
         return None
 
     def answer(j: int, given: Tensor) -> Tensor:
         said = job.task.output(select(fitted.state.theta, j), given)
-        if outputs == 2 and said.dim() == 2 and said.shape[1] == 2:
-            return said.softmax(1)[:, 1]
-        return said.flatten()
+        return said.softmax(1)[:, 1] if outputs == 2 else said.flatten()
 
     half = x.std(0, correction=0) / 2
     found = np.zeros((len(live), x.shape[1]))
     for c in range(x.shape[1]):
         low, high = x.clone(), x.clone()
-        low[:, c] = x[:, c].min() if two[c] else x[:, c] - half[c]
-        high[:, c] = x[:, c].max() if two[c] else x[:, c] + half[c]
+        least, most = x[:, c].min(), x[:, c].max()  # a model is asked of no value that does not occur
+        low[:, c] = least if two[c] else (x[:, c] - half[c]).clamp(min=least)
+        high[:, c] = most if two[c] else (x[:, c] + half[c]).clamp(max=most)
         for place, j in enumerate(live):
             found[place, c] = float((answer(j, high) - answer(j, low)).double().mean())
     return found

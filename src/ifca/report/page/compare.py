@@ -39,8 +39,9 @@ def comparison(runs: Sequence[RunFolder], names: Sequence[str]) -> list[Section]
         sentence += f" The runs differ in {unlike}, so these numbers do not measure the same thing."
     bars = [bar_of(run, metric, name, name == best[1]) for name, run in pairs]
     bars.sort(key=lambda bar: bar.value, reverse=metric.accuracy)
-    drawn = ranking(bars, f"{metric.name.capitalize()} of {len(bars)} runs", metric)
-    result = figure(drawn, f"{sentence} {WHICH}") + side_by_side(pairs)
+    title = f"{metric.name.capitalize()} of {len(bars)} runs"
+    drawn = ranking(bars, title, metric)
+    result = figure(drawn, f"{sentence} {WHICH}", title) + side_by_side(pairs)
     found = [
         Section("compared", "Side by side", result),
         Section("together", "Round by round", over_rounds(pairs, equals=True)),

@@ -39,8 +39,10 @@ def thumbnails(run: RunFolder, found: Differences, j: int, most: int = 4) -> Mar
         return Markup("")
     kinds = _order(images)[:most]
     pictures = _pictures(images)[found["clusters"].index(j)]
-    names = [name_of(run, kind) for kind in (images["kinds"][i] for i in kinds) if kind.startswith("class ")]
-    what = f"Mean images of {listed(names)}" if len(names) == len(kinds) else "Mean images"
+    names = [name_of(run, images["kinds"][i]) for i in kinds if images["kinds"][i].startswith("class ")]
+    numbers = [name.removeprefix("class ") for name in names]
+    plural = "classes " if numbers != names and len(names) > 1 else ""
+    what = f"Mean images of {plural}{listed(numbers if plural else names)}" if names else "Mean image"
     return Markup('<p class="about">{}</p><p class="thumbs">{}</p>').format(
         what, Markup("").join(_image(run, j, images["kinds"][i], pictures[i]) for i in kinds)
     )

@@ -51,7 +51,9 @@ class Metric:
             return ""
         if self.accuracy:
             return f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
-        return f"{number(found.low)} to {number(found.high)}"
+        low, high = number(found.low), number(found.high)
+        unit = f" {high.partition(' ')[2]}"
+        return f"{low.removesuffix(unit)} to {high}" if unit.strip() else f"{low} to {high}"
 
     def gain(self, mine: RunFolder, other: RunFolder, only: set[str] | None = None) -> Estimate | None:
         """How much better the first run serves clients, over all of them or some: more is better.

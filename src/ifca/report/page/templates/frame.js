@@ -2,11 +2,12 @@
 (() => {
   function reach() {
     const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    const fold = target && target.querySelector(":scope > details");
-    if (fold && !fold.open) {
-      fold.open = true;
-      target.scrollIntoView();
-    }
+    if (!target) return;
+    const folds = [target.querySelector(":scope > details")];
+    for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) folds.push(one);
+    const closed = folds.filter((one) => one && !one.open);
+    closed.forEach((one) => { one.open = true; });
+    if (closed.length) target.scrollIntoView();
   }
   addEventListener("hashchange", reach);
   addEventListener("DOMContentLoaded", reach);
