@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ from ifca.bench.table_regimes import interactions
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, rotated_digits
 from ifca.engines.base import Engine
-from ifca.models import mlp
+from ifca.models import BuiltIn, mlp
 from ifca.training import Fitted, Job, fit
 from ifca.training.start import start
 from tests.conftest import groups, make_job
@@ -22,14 +23,14 @@ from tests.test_contract import ALGORITHMS, assert_same, recipe_of, same_bits
 
 pytest.importorskip("flwr")
 
-from flwr.app import ConfigRecord, Context
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.local_grid import LocalGrid
-from ifca.engines.flower.records import from_record
-from ifca.engines.flower.roster import query_members
+from ifca.engines.flower.records import REPLY, from_record
+from ifca.engines.flower.roster import Member, member_of, query_members
 from ifca.engines.live_models import compact
-from ifca.federation.clientapp import make_client_app
+from ifca.federation.clientapp import description, make_client_app
 from ifca.federation.strategy import IFCAStrategy, gather
 
 
@@ -43,11 +44,15 @@ def split(federation: Federation) -> list[Federation]:
     return parts
 
 
-def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
-    """The same job with its clients behind a grid: the server is left with names and sizes."""
-    parts = split(job.federation)
+def in_process(job: Job, raw: Federation | None = None, **terms: Any) -> tuple[Job, Session, LocalGrid]:
+    """The same job with its clients behind a grid: the server is left with names and sizes.
+
+    raw: the clients' data where the job scales targets.
+    """
+    parts = split(raw or job.federation)
 
     def job_of(_context: Context, mine: Federation) -> Job:
+        mine = mine if raw is None else mine.with_scaled_targets()  # each by its own numbers, until told
         return replace(job, federation=mine, recipe=replace(job.recipe, k=1))
 
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
@@ -64,12 +69,9 @@ def in_process(job: Job, **terms: Any) -> tuple[Job, Session, LocalGrid]:
 def flower(session: Session, algorithm: str, job: Job) -> FlowerEngine:
     alone = job.recipe.algorithm != algorithm
     joins = not alone and algorithm != "local"
-    return FlowerEngine(
-        *(session, job.recipe, job.federation, job.shared),
-        alone=alone,
-        open_to_new=joins,
-        step_size=job.recipe.step_size if job.halvings else None,
-    )
+    step = job.recipe.step_size if job.halvings else None
+    parts = session, job.recipe, job.federation, job.shared
+    return FlowerEngine(*parts, alone=alone, open_to_new=joins, model=job.model, step_size=step)
 
 
 def assert_equal(a: Fitted, b: Fitted) -> None:
@@ -102,6 +104,54 @@ def test_clients_take_the_halved_step(unequal: Federation) -> None:
     assert mine.state.progress.halved
     assert mine.job.recipe.step_size == other.job.recipe.step_size
     assert [r["train_loss"] for r in mine.history] == pytest.approx([r["train_loss"] for r in other.history])
+
+
+def test_targets_are_scaled_by_what_all_clients_say() -> None:
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=(n, 3)) for n in (12, 7, 20)]
+    y = [100.0 * (i + 1) + 50 * a[:, :2] for i, a in enumerate(x)]  # two targets, other means at each client
+    for targets in ([one[:, 0] for one in y], y):
+        raw = Federation.from_arrays(x, targets, x, targets)
+        recipe = Recipe("ifca-plain", k=1, rounds=3, local_steps=3)
+        model = BuiltIn("mlp", (3,), raw.outputs, (5,))
+        job = Job(raw.with_scaled_targets(), recipe, model, engine="loop", precision="float64")
+        remote, session, _ = in_process(job, raw)
+        mine, told = job.federation.target_scaling, remote.federation.target_scaling
+        assert mine is not None
+        assert told is not None
+        torch.testing.assert_close(mine.mean, told.mean)
+        torch.testing.assert_close(mine.scale, told.scale)
+        assert_equal(fit(job), fit(remote))
+        assert not session.faults.counts
+
+
+def test_who_joins_later_changes_neither_scales_nor_the_model() -> None:
+    """The first two have 4 targets of mean 2; a third, of mean 50, comes when rounds have begun."""
+    known = {"place": -1, "test_samples": 0, "input_shape": (3,), "target_shape": (), "pixels": False}
+    first, second, third = (
+        Member(name, samples=2, classes=-1, cluster=None, node=i, moments=(mean, 1.0), **known)  # type: ignore[arg-type]
+        for i, (name, mean) in enumerate({"a": 1.0, "b": 3.0, "c": 50.0}.items(), 1)
+    )
+    roster = replace(Roster(()).joined([first, second], [1, 2], FaultLog(), 0), begun=True)
+    after = Roster.from_json(roster.joined([third], [1, 2, 3], FaultLog(), 4).to_json()).federation()
+    assert len(after.train) == 3
+    assert after.first_samples == 4
+    assert after.target_scaling is not None
+    assert float(after.target_scaling.mean) == 2
+    assert float(after.target_scaling.scale) == 2**0.5  # 1 within, 1 between
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"moments": [1.0]}, {"moments": [1.0, -1.0]}, {"moments": [float("nan"), 1.0]}]
+)
+def test_moments_that_no_honest_client_sends_are_refused(wrong: dict[str, Any]) -> None:
+    raw = Federation.from_arrays([np.ones((4, 2))], [np.array([1.0, 2, 3, 4])])
+    told = description(raw, 0, Job(raw, Recipe(k=1, rounds=1), lambda: mlp(2, 1)))
+    told.config_records[REPLY].update(wrong)
+    faults, asked = FaultLog(), Message(RecordDict(), 1, "query")
+    asked.metadata.__dict__["_message_id"] = "1"
+    assert member_of(Message(told, reply_to=asked), 1, faults, 0) is None
+    assert faults.counts["malformed"] == 1
 
 
 def test_same_seed_same_bits_and_resuming_changes_none(unequal: Federation) -> None:
