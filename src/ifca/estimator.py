@@ -150,9 +150,9 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         """Train; restarts keep the start with the lowest training loss of the clients.
 
         X: rows [n, ...], as an array or a DataFrame, or a list with an array per client, or a Federation
-        alone. y: class numbers from 0 (integers) or targets (floats), or the name of X's column that has
-        them. groups: whose each row is [n], or the name of X's column that says so. Columns of numbers are
-        standardised, and predict does the same; a Federation is taken as it is.
+        alone. y: classes (integers from 0, or words) or targets (floats), or the name of X's column that has
+        them. groups: whose each row is [n], or the name of X's column that says so. Columns of words, dates
+        and missing cells are prepared as 'ifca run' prepares tables, and predict does the same.
         """
         job = self._job(training_data(X, y, groups, self.client))
         check(job)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation
 from ifca.data.assemble import as_array
+from ifca.use.frames import features_of_frame, is_frame, is_messy, prepared_frame
 from ifca.use.trained import Trained
 
 Groups = Any
@@ -38,6 +39,10 @@ class Rows:
 
 def federation_of(X: Any, y: Any, groups: Groups) -> Federation:
     """The federation to train on: a client for each value of groups."""
+    table = _parts("fit", X, y, groups)
+    if is_messy(table.X, table.y):
+        names, owner = _owners("fit", table.groups, len(table.X))
+        return Federation.from_clients(prepared_frame(table.X, table.y, np.array(names, dtype=object)[owner]))
     return Federation.from_clients(rows_of("fit", X, y, groups).clients())
 
 
@@ -54,6 +59,27 @@ def rows_of(
     verb: str, X: Any, y: Any, groups: Groups, trained: Trained | None = None, *, labelled: bool = True
 ) -> Rows:
     """Check rows. trained: the models that are asked of them, which know columns and shape of a sample."""
+    X, y, groups = _parts(verb, X, y, groups, trained, labelled=labelled)
+    x, names = matrix_of(verb, X, trained)
+    y = y if y is None or trained is None else trained.class_numbers(verb, y)
+    labels = None if y is None else _labels(verb, y)
+    clients, owner = _owners(verb, groups, len(x))
+    if labels is not None and len(labels) != len(x):
+        raise InvalidInput(f"{verb}: X has {len(x)} rows but y has {len(labels)}")
+    return Rows(x, labels, clients, owner, names)
+
+
+class Parts(NamedTuple):
+    """One table of all clients, its labels, and whose each row is."""
+
+    X: Any
+    y: Any
+    groups: Any
+
+
+def _parts(
+    verb: str, X: Any, y: Any, groups: Groups, trained: Trained | None = None, *, labelled: bool = True
+) -> Parts:
     if labelled and y is None:
         other = f" or {verb}(federation)" if verb in ("fit", "score") else ""
         raise InvalidInput(f"{verb}: y is missing; call {verb}(X, y, groups=...){other}")
@@ -64,20 +90,19 @@ def rows_of(
         X, groups = _taken_out(verb, "groups", X, groups)
     if groups is None:
         raise InvalidInput(f"{verb}: groups is missing; say whose each row is, with one entry a row")
-    x, names = matrix_of(verb, X, None if trained is None else trained.feature_names)
-    labels = None if y is None else _labels(verb, y)
-    clients, owner = _owners(verb, groups, len(x))
-    if labels is not None and len(labels) != len(x):
-        raise InvalidInput(f"{verb}: X has {len(x)} rows but y has {len(labels)}")
-    return Rows(x, labels, clients, owner, names)
+    return Parts(X, y, groups)
 
 
 def matrix_of(
-    verb: str, X: Any, features: tuple[str, ...] | None = None
+    verb: str, X: Any, trained: Trained | None = None
 ) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     """X as an array of numbers, and the names of its columns where it has any."""
-    if not _is_frame(X):
+    if not is_frame(X):
         return as_array("X", verb, X), None
+    if trained is not None and trained.preparation is not None:
+        known = trained.preparation
+        return features_of_frame(verb, X, known), known.features
+    features = None if trained is None else trained.feature_names
     X = X if features is None else _in_order(verb, X, features)
     words = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
     if words:
@@ -112,14 +137,9 @@ def _one_table(verb: str, X: Any, y: Any, groups: Groups, axes: int | None) -> t
     return np.concatenate(tables), labels, np.repeat(np.array(names, dtype=object), sizes)
 
 
-def _is_frame(X: Any) -> bool:
-    """Whether it is a pandas DataFrame; without importing pandas."""
-    return hasattr(X, "columns") and hasattr(X, "iloc")
-
-
 def _taken_out(verb: str, what: str, X: Any, column: str | int) -> tuple[Any, Any]:
     """X without one column, and that column."""
-    if not _is_frame(X):
+    if not is_frame(X):
         X = np.asarray(X)
         if isinstance(column, str) or X.ndim != 2 or not -X.shape[1] <= column < X.shape[1]:
             raise InvalidInput(f"{verb}: {what} names the column {column!r}, which X does not have")

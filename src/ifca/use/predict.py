@@ -18,11 +18,12 @@ from ifca.core.client import score
 from ifca.core.errors import InvalidInput
 from ifca.core.random import key_of
 from ifca.core.types import Data, Params
+from ifca.data.class_names import labels_of_classes
 from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
 from ifca.use.personal import PersonalModel, Tuning, personal_model
 from ifca.use.samples import Samples, samples_of
-from ifca.use.trained import Trained, are_numbers, open_trained
+from ifca.use.trained import Trained, open_trained
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,7 @@ def as_labels(numbers: NDArray[Any], names: tuple[str, ...] | None) -> NDArray[A
     """Class numbers as the labels that they stand for: words, or other numbers."""
     if names is None:
         return np.asarray(numbers)
-    known: NDArray[Any] = np.array([int(n) for n in names] if are_numbers(names) else names)
-    labels: NDArray[Any] = known[numbers]
+    labels: NDArray[Any] = labels_of_classes(names)[numbers]
     return labels
 
 

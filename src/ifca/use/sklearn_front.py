@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation
+from ifca.data.class_names import labels_of_classes
 from ifca.use.grouped import Groups, rows_of
 from ifca.use.personal_front import PersonalFront
 
@@ -49,4 +50,5 @@ class SklearnFront(PersonalFront):
         if trained.feature_names is not None:
             self.feature_names_in_ = np.array(trained.feature_names, dtype=object)
         if trained.classes is not None:
-            self.classes_ = np.arange(trained.classes)
+            names = trained.class_names
+            self.classes_ = np.arange(trained.classes) if names is None else labels_of_classes(names)

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,9 +14,9 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task, select
 from ifca.data import Client, Federation, read_client
-from ifca.data.cells import text_of
+from ifca.data.class_names import class_numbers
 from ifca.data.clients import features
-from ifca.data.preparation import Preparation, class_name
+from ifca.data.preparation import Preparation
 from ifca.data.problems import refuse
 from ifca.data.scaling import Scaling
 from ifca.data.sources.columns import Columns, Kind
@@ -196,14 +195,7 @@ class Trained:
 
     def class_numbers(self, where: str, y: Any) -> Any:
         """Labels as they are given, words or other numbers than 0, 1, ... -> class numbers."""
-        names, given = self.class_names, np.asarray(y)
-        if names is None or given.ndim != 1 or (given.dtype.kind in "iub" and not are_numbers(names)):
-            return y
-        number = {name: i for i, name in enumerate(names)}
-        said = [class_name(text_of(value)) for value in given.tolist()]
-        if unknown := [name for name in said if name not in number]:
-            raise InvalidInput(f"{where}: y has the label {unknown[0]}; training had {', '.join(names)}")
-        return np.array([number[name] for name in said], np.int64)
+        return y if self.class_names is None else class_numbers(where, y, self.class_names)
 
     @property
     def _reading(self) -> Columns:
@@ -242,11 +234,6 @@ class Trained:
         return replace(
             federation, train=train, test=None, scaling=self.scaling, target_scaling=self.target_scaling
         )
-
-
-def are_numbers(names: tuple[str, ...]) -> bool:
-    """Whether all classes are called by whole numbers."""
-    return all(name.lstrip("-").isdigit() for name in names)
 
 
 def open_trained(

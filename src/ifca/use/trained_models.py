@@ -141,7 +141,7 @@ class TrainedModels:
     def _data(self, verb: str, x: ArrayLike, y: ArrayLike | None) -> Data:
         """A client's samples as the models saw them in training."""
         trained = self._trained(verb)
-        given = matrix_of(verb, x, trained.feature_names)[0]
+        given = matrix_of(verb, x, trained)[0]
         if not len(given):
             raise InvalidInput(f"{verb}: x has no samples")
         if given.shape[1:] != trained.input_shape:

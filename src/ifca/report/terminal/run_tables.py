@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -13,6 +14,7 @@ from ifca.report.words import size_of, title_of
 
 LARGE = 1e5  # from here on numbers are shown by their leading digits
 QUALITY = {"auroc": "AUROC", "f1": "F1", "mae": "MAE", "r2": "R2"}
+FEW = 2  # events of one kind that are shown one by one
 
 
 def comparison_table(run: RunFolder) -> Table:
@@ -100,9 +102,22 @@ def events_table(run: RunFolder) -> Table:
     table = _table("Clusters merged and kept")
     for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
         table.add_column(head, justify=justify)  # type: ignore[arg-type]
-    for event in run.summary["events"]:
-        table.add_row(str(event["round"] + 1), *_told(event))
+    for merged, together in groupby(run.summary["events"], lambda one: one["event"] == "merged"):
+        some = list(together)
+        if merged and len(some) > FEW:
+            table.add_row(*_merged(some))
+            continue
+        for event in some:
+            table.add_row(str(event["round"] + 1), *_told(event))
     return table
+
+
+def _merged(some: list[dict[str, Any]]) -> tuple[str, str, str]:
+    """Many groups that became one, in a line; the page has them all."""
+    closest = min(some, key=lambda one: float(one["p"]))
+    when = sorted({some[0]["round"] + 1, some[-1]["round"] + 1})
+    said = f"one model for both costs {closest['loses']:+.3g} a sample, p = {closest['p']:.2g} at the least"
+    return " to ".join(map(str, when)), f"{len(some)} times two became one", said
 
 
 def _told(event: dict[str, Any]) -> tuple[str, str]:

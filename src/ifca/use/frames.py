@@ -1,0 +1,76 @@
+"""DataFrames as people have them: columns of words, dates and missing cells, labels that are words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ifca.core.errors import InvalidInput
+from ifca.data import Client
+from ifca.data.cells import cells_of
+from ifca.data.preparation import Preparation
+from ifca.data.sources.columns import Columns, Kind, rows_of
+from ifca.data.sources.prepared_clients import clients_of
+from ifca.data.sources.table_files import Table
+
+
+def is_frame(X: Any) -> bool:
+    """Whether it is a pandas DataFrame; without importing pandas."""
+    return hasattr(X, "columns") and hasattr(X, "iloc")
+
+
+def is_messy(X: Any, y: Any) -> bool:
+    """Whether X has columns of words, dates or missing cells, or y has words."""
+    words = np.asarray(y).dtype.kind in "OUST"
+    if not is_frame(X):
+        return words
+    return words or any(kind.kind not in "fiu" for kind in X.dtypes) or bool(X.isna().to_numpy().any())
+
+
+def prepared_frame(X: Any, y: Any, groups: Any) -> list[Client]:
+    """The clients of a table, each column prepared by what it holds, as 'ifca run' does with files."""
+    columns = _columns(X)
+    label, client = _free(str(getattr(y, "name", None) or "y"), columns), _free("client", columns)
+    columns |= {label: _cells(y), client: np.array([str(one) for one in groups], dtype=object)}
+    table = Table(Path("X"), columns, np.arange(len(groups)), "row")
+    kind: Kind = "regression" if np.asarray(y).dtype.kind == "f" else "auto"
+    reading = Columns(label=(label,), client=client, kind=kind)
+    return clients_of(rows_of(table, reading, None), reading)
+
+
+def features_of_frame(verb: str, X: Any, preparation: Preparation) -> NDArray[np.float64]:
+    """The features of rows, prepared as in training; columns that were not used there are not looked at."""
+    columns = _columns(X)
+    for column in preparation.used:
+        if column.name not in columns:
+            raise InvalidInput(f"{verb}: X has no column {column.name}, which was there in training")
+    return preparation.prepared({one.name: cells_of(columns[one.name]) for one in preparation.used})
+
+
+def _columns(X: Any) -> dict[str, NDArray[Any]]:
+    if is_frame(X):
+        return {str(name): _cells(X[name]) for name in X.columns}
+    rows = np.asarray(X)
+    if rows.ndim != 2:
+        raise InvalidInput(f"fit: labels that are words need X with a row per sample, got shape {rows.shape}")
+    return {f"x{i}": rows[:, i] for i in range(rows.shape[1])}
+
+
+def _cells(values: Any) -> NDArray[Any]:
+    """A column as numbers, or as text with None where a cell is missing."""
+    plain = np.asarray(values)
+    if plain.dtype.kind in "fiub":
+        return plain
+    missing = np.asarray(values.isna()) if hasattr(values, "isna") else np.array([v is None for v in plain])
+    return np.array(
+        [None if gone else str(v) for v, gone in zip(plain.tolist(), missing, strict=True)], dtype=object
+    )
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    """A name that no column has."""
+    return _free(f"{name}_", taken) if name in taken else name
