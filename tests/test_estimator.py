@@ -154,6 +154,7 @@ class TestModels:
         with pytest.raises(InvalidInput, match="a lazy layer"):
             self.fit(lambda: nn.LazyLinear(3))
 
+    @pytest.mark.filterwarnings("ignore::ifca.training.poor_fit.PoorFitWarning")  # of two rounds
     def test_random_buffers_do_not_depend_on_the_global_state(self) -> None:
         class Features(nn.Module):
             def __init__(self) -> None:

@@ -97,5 +97,5 @@ def _below(part: str, accuracy: float | None, share: float | None) -> str | None
         return None
     return (
         f"the {part} accuracy, {accuracy:.2%}, is below the share of the largest class, {share:.2%}: to name "
-        "that class always would be right more often; try more rounds, another step_size, or class_weights"
+        "that class always would be right more often; try more rounds or another step_size"
     )
