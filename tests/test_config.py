@@ -50,7 +50,7 @@ def test_data_is_chosen_by_name() -> None:
         ("kk=3", "unknown key kk; did you mean k?"),
         ("round=3", "unknown key round; did you mean rounds?"),
         ("hidden=[3]", "unknown key hidden; did you mean model.hidden?"),
-        ("zzz=3", "unknown key zzz (known: algorithm, k, rounds, option, "),
+        ("zzz=3", "unknown key zzz (known: algorithm, k, rounds, early_stopping, "),
         ("data.sampls=3", "unknown key data.sampls; did you mean data.samples?"),
         ("model.width=3", "unknown key model.width (known: name, hidden, loss, metrics)"),
         (
@@ -64,7 +64,7 @@ def test_data_is_chosen_by_name() -> None:
         ("k='4'", "k must be a whole number or \"auto\", got '4'"),
         ("k=1.5", 'k must be a whole number or "auto", got 1.5'),
         ("k=0", "k must be at least 1, got 0"),
-        ("rounds=true", "rounds must be a whole number, got true"),
+        ("rounds=true", 'rounds must be a whole number or "auto", got True'),
         ("step_size=-1", "step_size must be a positive number"),
         ("step_size=x", 'step_size must be a number, got "x"'),
         ("weighted=3", "weighted must be true or false, got 3"),

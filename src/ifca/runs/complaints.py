@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
@@ -100,6 +101,7 @@ def _place(loc: tuple[int | str, ...], root: type) -> tuple[str, list[type]]:
     """
     words: list[str] = []
     kinds, inner = [root], [root]
+    keyed = False  # whether the user chose the names in this table
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
         tagged = [kind for kind in inner if part in get_args(get_type_hints(kind).get("name"))]
@@ -110,11 +112,12 @@ def _place(loc: tuple[int | str, ...], root: type) -> tuple[str, list[type]]:
             words[-1:] = [f"{words[-1]}[{part}]"] if words else []
             continue
         hints = [get_type_hints(kind)[part] for kind in inner if part in get_type_hints(kind)]
-        if not hints and not last:
+        if not hints and not last and not keyed:
             continue
-        if not hints and words and not inner:
+        if not hints and words and not inner and not keyed:
             continue
         words.append(part)
+        keyed = any(get_origin(hint) in (dict, Mapping) for hint in hints)
         kinds, inner = inner, [kind for hint in hints for kind in _dataclasses(hint)]
     return ".".join(words), kinds
 

@@ -31,7 +31,8 @@ def read_differences(run: RunFolder) -> Differences | None:
 def label_of(run: RunFolder) -> str:
     """The name of what is predicted, where the data have one."""
     data = (run.summary.get("config") or {}).get("data", {})
-    return str(data.get("label") or "")
+    label = data.get("label") or ""
+    return label if isinstance(label, str) else ", ".join(map(str, label))
 
 
 def name_of(run: RunFolder, kind: str) -> str:
