@@ -60,7 +60,7 @@ def test_every_command_is_there(site: Path) -> None:
 
 
 def test_the_signature_of_ifca_is_there(site: Path) -> None:
-    page = re.sub(r"<[^>]+>", "", (site / "api" / "index.html").read_text())
+    page = re.sub(r"<[^>]+>", "", (site / "api.html").read_text())
     assert re.search(r"IFCA\(\s*k: int", page)
     assert "how far a model moves at each gradient step" in page
 
