@@ -289,7 +289,12 @@ def test_a_table_is_run_without_a_config(tmp_path: Path) -> None:
     assert isinstance(config.data, TableData)
     assert config.baselines == ("global", "local")
     data = config.data
-    assert (data.client, data.label, data.standardise, data.test_share) == ("clinic", ("outcome",), True, 0.2)
+    assert (data.client, data.label, data.standardise, data.test_share) == (
+        "clinic",
+        ("outcome",),
+        "auto",
+        0.2,
+    )
     for given, missing in (
         (columns[:2], "--client is missing, the column that says whose a row is"),
         (columns[2:], "--label is missing, the column to predict"),

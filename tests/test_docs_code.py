@@ -28,7 +28,8 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*/*.md")),
 ]
 FENCE = re.compile(r"(?:<!-- not run: (?P<reason>.+?) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)\n```", re.DOTALL)
-COMMANDS = ("ifca", "pip", "make", "cd", "python", "flwr", "tensorboard")
+pytestmark = pytest.mark.filterwarnings("ignore::ifca.training.poor_fit.PoorFitWarning")  # fewer rounds
+COMMANDS = ("ifca", "pip", "make", "cd", "python", "flwr", "tensorboard", "head")
 OPTIONAL = ("flwr", "flwr_datasets", "datasets", "pyarrow", "onnx")
 RUN = ("README.md", "docs/index.md")  # their commands, but for pip and make
 NOT_RUN = {"docs/from-flower.md": 1}
