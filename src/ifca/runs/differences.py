@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import stats
 
 from ifca.data import Clients, Federation
 from ifca.data.clients import features
@@ -118,6 +117,8 @@ def _mean(
 
 def _chance(groups: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """The p of a one-way analysis of variance over clients, by column; 0 where it cannot be judged."""
+    from scipy import stats  # here: it takes a second to import
+
     d, m = groups[0].shape[1], sum(len(group) for group in groups)
     free = m - len(groups)
     if free < 1:
