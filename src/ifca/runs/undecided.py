@@ -24,9 +24,20 @@ def undecided(
         return None
     least, most = int(sizes.min()), int(sizes.max())
     samples = f"{least} samples" if least == most else f"{least} to {most} samples"
-    more = f"{live + 1}" if len(doubtful) == 1 else f"{live + 1} to {live + len(doubtful)}"
+    most_at_once = _most_at_once(events or [], doubtful)
+    more = f"{live + 1}" if most_at_once == 1 else f"{live + 1} to {live + most_at_once}"
     closest = min(doubtful, key=lambda one: float(one["p"]))
     return (
         f"{len(sizes)} clients, {samples} each: the data cannot tell {live} from {more} clusters at level "
         f"{alpha:g} (one model for two groups costs {closest['loses']:.2g} a sample, p = {closest['p']:.2g})"
     )
+
+
+def _most_at_once(events: Sequence[dict[str, Any]], doubtful: list[dict[str, Any]]) -> int:
+    """The most of them between two partings: each parting asks the same question again."""
+    counts = [0]
+    for one in events:
+        if one["event"] == "parted":
+            counts.append(0)
+        counts[-1] += one in doubtful
+    return max(counts)
