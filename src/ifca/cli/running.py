@@ -84,7 +84,7 @@ def read_job(
     device: str | None,
     engine: str | None,
 ) -> Config:
-    """The config that the options of run, compare and choose-k come to."""
+    """The config that the options of run, compare, choose-k and tune come to."""
     from ifca.runs.chosen_job import chosen_job
     from ifca.runs.settings import with_model
 

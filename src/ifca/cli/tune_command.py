@@ -8,12 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from ifca.cli.options import ConfigFile, Device, Engine, Json, Model, Quiet, Settings
+from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings
+from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted, InvalidInput
 
 
 def tune_command(
-    config: ConfigFile = None,
+    job: Job = None,
+    label: Label = None,
+    client: Client = None,
+    preset: Preset = None,
     steps: Annotated[str | None, typer.Option("--step-size", help="Step sizes to try: 0.03,0.1,0.3.")] = None,
     local: Annotated[str | None, typer.Option("--local-steps", help="Local steps to try: 5,10.")] = None,
     hidden: Annotated[str | None, typer.Option(help="Widths of one hidden layer to try: 50,200.")] = None,
@@ -31,12 +35,10 @@ def tune_command(
     from rich.console import Console
 
     from ifca.report.terminal.progress_bar import watching
-    from ifca.runs.config import read_config
     from ifca.runs.run_folder import next_directory
-    from ifca.runs.settings import with_model
     from ifca.runs.tune_run import TUNED, tune_run
 
-    job = read_config(config, with_model(settings, model), device=device, engine=engine)
+    config = read_job(job, label, client, preset, settings, model, device, engine)
     given = {
         "step_size": _numbers("--step-size", steps, float),
         "local_steps": _numbers("--local-steps", local, int),
@@ -44,11 +46,11 @@ def tune_command(
         "k": _numbers("--k", ks, int, "auto"),
     }
     values = {name: some for name, some in given.items() if some}
-    folder = out or next_directory(job, verb="tune")
+    folder = out or next_directory(config, verb="tune")
     console = Console(stderr=as_json)
     try:
         with watching(console, plain=quiet or not console.is_terminal) as progress:
-            found = tune_run(job, folder, values or None, rounds, progress)
+            found = tune_run(config, folder, values or None, rounds, progress)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
     from ifca.report.terminal.tune_table import tune_table
