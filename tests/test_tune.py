@@ -134,3 +134,14 @@ def test_the_command(
     with pytest.raises(SystemExit):
         main()
     assert "--step-size fast: expected numbers with commas between them" in capsys.readouterr().err
+
+
+def test_the_command_takes_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "".join(f"{who},{i % 7},{'yes' if i % 7 > 3 else 'no'}\n" for who in "ab" for i in range(30))
+    (tmp_path / "all.csv").write_text(f"clinic,age,outcome\n{rows}")
+    options = ["--label", "outcome", "--client", "clinic", "--step-size", "0.1", "--rounds", "1", "--quiet"]
+    monkeypatch.setattr(
+        "sys.argv", ["ifca", "tune", str(tmp_path / "all.csv"), *options, "--out", str(tmp_path / "t")]
+    )
+    main()
+    assert read_config(tmp_path / "t" / "tuned.toml").step_size == 0.1
