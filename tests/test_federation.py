@@ -130,7 +130,7 @@ algorithm = "ifca-plain"
 k = 2
 rounds = 2
 device = "cpu"
-data = { name = "function", load = "own_module:LOAD", arguments = {m = 4, shift = 0.5}, standardise = false }
+data = { name = "function", load = "own_module:LOAD", arguments = {m = 4, shift = 0.5} }
 model = { name = "mlp", hidden = [8] }
 """
 

@@ -47,12 +47,13 @@ def split(federation: Federation) -> list[Federation]:
 def in_process(job: Job, raw: Federation | None = None, **terms: Any) -> tuple[Job, Session, LocalGrid]:
     """The same job with its clients behind a grid: the server is left with names and sizes.
 
-    raw: the clients' data where the job scales targets.
+    raw: the clients' data where the job scales features and targets.
     """
     parts = split(raw or job.federation)
 
     def job_of(_context: Context, mine: Federation) -> Job:
-        mine = mine if raw is None else mine.with_scaled_targets()  # each by its own numbers, until told
+        if raw is not None:  # each by its own numbers, until told
+            mine = mine.standardised().with_scaled_targets()
         return replace(job, federation=mine, recipe=replace(job.recipe, k=1))
 
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
@@ -106,7 +107,7 @@ def test_clients_take_the_halved_step(unequal: Federation) -> None:
     assert [r["train_loss"] for r in mine.history] == pytest.approx([r["train_loss"] for r in other.history])
 
 
-def test_targets_are_scaled_by_what_all_clients_say() -> None:
+def test_features_and_targets_are_scaled_by_what_all_clients_say() -> None:
     rng = np.random.default_rng(0)
     x = [rng.normal(size=(n, 3)) for n in (12, 7, 20)]
     y = [100.0 * (i + 1) + 50 * a[:, :2] for i, a in enumerate(x)]  # two targets, other means at each client
@@ -114,13 +115,12 @@ def test_targets_are_scaled_by_what_all_clients_say() -> None:
         raw = Federation.from_arrays(x, targets, x, targets)
         recipe = Recipe("ifca-plain", k=1, rounds=3, local_steps=3)
         model = BuiltIn("mlp", (3,), raw.outputs, (5,))
-        job = Job(raw.with_scaled_targets(), recipe, model, engine="loop", precision="float64")
+        job = Job(raw.standardised().with_scaled_targets(), recipe, model, engine="loop", precision="float64")
         remote, session, _ = in_process(job, raw)
-        mine, told = job.federation.target_scaling, remote.federation.target_scaling
-        assert mine is not None
-        assert told is not None
-        torch.testing.assert_close(mine.mean, told.mean)
-        torch.testing.assert_close(mine.scale, told.scale)
+        for kind in ("scaling", "target_scaling"):
+            mine, told = getattr(job.federation, kind), getattr(remote.federation, kind)
+            torch.testing.assert_close(mine.mean, told.mean)
+            torch.testing.assert_close(mine.scale, told.scale)
         assert_equal(fit(job), fit(remote))
         assert not session.faults.counts
 
@@ -129,7 +129,7 @@ def test_who_joins_later_changes_neither_scales_nor_the_model() -> None:
     """The first two have 4 targets of mean 2; a third, of mean 50, comes when rounds have begun."""
     known = {"place": -1, "test_samples": 0, "input_shape": (3,), "target_shape": (), "pixels": False}
     first, second, third = (
-        Member(name, samples=2, classes=-1, cluster=None, node=i, moments=(mean, 1.0), **known)  # type: ignore[arg-type]
+        Member(name, samples=2, classes=-1, cluster=None, node=i, target_moments=(mean, 1.0), **known)  # type: ignore[arg-type]
         for i, (name, mean) in enumerate({"a": 1.0, "b": 3.0, "c": 50.0}.items(), 1)
     )
     roster = replace(Roster(()).joined([first, second], [1, 2], FaultLog(), 0), begun=True)
@@ -142,7 +142,8 @@ def test_who_joins_later_changes_neither_scales_nor_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"moments": [1.0]}, {"moments": [1.0, -1.0]}, {"moments": [float("nan"), 1.0]}]
+    "wrong",
+    [{"target_moments": [1.0]}, {"target_moments": [1.0, -1.0]}, {"target_moments": [float("nan"), 1.0]}],
 )
 def test_moments_that_no_honest_client_sends_are_refused(wrong: dict[str, Any]) -> None:
     raw = Federation.from_arrays([np.ones((4, 2))], [np.array([1.0, 2, 3, 4])])

@@ -76,7 +76,10 @@ class Federation:
 
     def standardised(self) -> Federation:
         """The same federation with every feature at mean 0 and variance 1 over all training samples."""
-        scaling = Scaling.of(self.train)
+        return self.with_features_as(Scaling.of(self.train))
+
+    def with_features_as(self, scaling: Scaling) -> Federation:
+        """The same federation with its features scaled by given numbers."""
         train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (self.train, self.test))
         assert train is not None
         return replace(self, train=train, test=test, scaling=scaling)

@@ -29,7 +29,7 @@ from ifca.models import as_factory
 from ifca.models.task import Factory
 from ifca.runs.config import Config, config_dict, parse_config, read_config
 from ifca.runs.federation_config import FederationConfig
-from ifca.runs.make import make_job, read_federation, with_target
+from ifca.runs.make import make_job, read_federation, scaled_alone
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import FolderData
 from ifca.runs.run_code import kept_code
@@ -70,7 +70,7 @@ def client_app(
 
     def job_of(context: Context, mine: Federation) -> Job:
         alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
-        job = make_job(alone, with_target(alone, mine, own_model=model is not None), code)
+        job = make_job(alone, scaled_alone(alone, mine, own_model=model is not None), code)
         return job if model is None else replace(job, model=as_factory(model))
 
     def node_table(context: Context) -> dict[str, Any]:
@@ -80,9 +80,8 @@ def client_app(
         if "data" in context.node_config:
             file = client_file(Path(str(context.node_config["data"])))
             return {} if kind_of(file) not in TABLES else _statistics_of(file, chosen)
-        whole = _all_clients(chosen)
-        made, scaling = whole.preparation, whole.scaling and whole.scaling.to_json()
-        return {} if made is None else {"preparation": made.to_json(), "scaling": scaling}
+        made = _all_clients(chosen).preparation
+        return {} if made is None else {"preparation": made.to_json()}
 
     return make_client_app(node_data, job_of, node_table)
 
@@ -144,7 +143,7 @@ def _statistics_of(file: Path, config: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _table_of(file: Path, _changed: int, config: str, told: str) -> Federation:
     """A node's table as its client, prepared as the server told; it is read again where it changed."""
-    made, scaling = read_told(told)
+    made = read_told(told)
     client = read_client(file, replace(_reading(config), preparation=made))
     known = client.preparation
     if made is None and known is not None and not (known.plain and known.class_names is None):
@@ -152,12 +151,7 @@ def _table_of(file: Path, _changed: int, config: str, told: str) -> Federation:
             f"{file}: has words, holes or classes by name, which all clients must prepare alike; "
             'the server\'s config needs [data] with name = "folder"'
         )
-    mine = Federation.from_clients([replace(client, source=None, test_source=None)])
-    if scaling is None:
-        return mine
-    train, test = (part and replace(part, x=scaling.apply(part.x)) for part in (mine.train, mine.test))
-    assert train is not None
-    return replace(mine, train=train, test=test)
+    return Federation.from_clients([replace(client, source=None, test_source=None)])
 
 
 def partition_of(whole: Federation, place: int) -> Federation:
@@ -166,7 +160,7 @@ def partition_of(whole: Federation, place: int) -> Federation:
         raise InvalidInput(f"partition-id is {place}, but the data has {len(whole.train)} clients")
     mine = [i for i, owner in enumerate(whole.test_owner.tolist()) if owner == place]
     test = whole.test.subset(mine) if whole.test is not None and mine else None
-    return Federation(whole.train.subset([place]), test, whole.classes)
+    return replace(whole, train=whole.train.subset([place]), test=test)
 
 
 def _write_status(out: Path, name: str, content: dict[str, str]) -> None:

@@ -17,8 +17,8 @@ from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
 from ifca.data.scaling import Scaling
+from ifca.engines.flower.moments import moments_of
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
-from ifca.federation.preparing import sums_json
 from ifca.models import BuiltIn
 from ifca.training.job import Job
 
@@ -40,7 +40,7 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
         _hear(message, context)
         turn, mine = message.content.config_records[TURN], node_data(context)
         classes = cast(int, turn["classes"])
-        mine = Federation(mine.train, mine.test, None if classes < 0 else classes)
+        mine = replace(mine, classes=None if classes < 0 else classes)
         whole = as_agreed(job_of(context, mine), mine, turn)
         found = whole.local_solutions() if turn["alone"] else whole
         if "step_size" not in turn:
@@ -51,10 +51,9 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
     def describe(message: Message, context: Context) -> Message:
         asked = _hear(message, context)
         if asked == "statistics":
-            return Message(_said(asked, node_table(context)), reply_to=message)
-        if asked == "sums":
-            told = json.loads(str(message.content.config_records[TURN]["told"]))
-            return Message(_said(asked, sums_json(node_data(context), told["centre"])), reply_to=message)
+            return Message(
+                RecordDict({REPLY: ConfigRecord({asked: json.dumps(node_table(context))})}), reply_to=message
+            )
         place = int(context.node_config.get("partition-id", -1))
         mine = node_data(context)
         return Message(description(mine, place, job_of(context, mine)), reply_to=message)
@@ -90,17 +89,12 @@ def _hear(message: Message, context: Context) -> str:
     return "" if turn is None else str(turn.get("part", ""))
 
 
-def _said(part: str, content: dict[str, Any]) -> RecordDict:
-    """An answer about a table."""
-    return RecordDict({REPLY: ConfigRecord({part: json.dumps(content)})})
-
-
 def as_agreed(job: Job, mine: Federation, turn: ConfigRecord) -> Job:
-    """The job with what only the server knows: the scale of targets, class weights, the model by the data."""
-    if "mean" in turn:
-        shape, parts = mine.train.y.shape[1:], (cast("list[float]", turn[name]) for name in ("mean", "scale"))
-        mean, scale = (torch.tensor(part, dtype=torch.float64).reshape(shape) for part in parts)
-        mine = mine.with_targets_as(Scaling(mean, scale))
+    """The job with what only the server knows: scales, class weights, the model by the data."""
+    if "feature_mean" in turn:
+        mine = mine.with_features_as(_scaling(turn, "feature", mine.input_shape))
+    if "target_mean" in turn:
+        mine = mine.with_targets_as(_scaling(turn, "target", tuple(mine.train.y.shape[1:])))
     if "class_weights" in turn:
         weights = tuple(cast("list[float]", turn["class_weights"]))
         job = replace(job, recipe=replace(job.recipe, class_weights=weights))
@@ -110,11 +104,16 @@ def as_agreed(job: Job, mine: Federation, turn: ConfigRecord) -> Job:
     return replace(job, federation=mine)
 
 
+def _scaling(turn: ConfigRecord, name: str, shape: tuple[int, ...]) -> Scaling:
+    parts = (cast("list[float]", turn[f"{name}_{part}"]) for part in ("mean", "scale"))
+    return Scaling(*(torch.tensor(part, dtype=torch.float64).reshape(shape) for part in parts))
+
+
 def description(mine: Federation, place: int, job: Job) -> RecordDict:
     """What the server may know of a client: its name, how much it has, of what kind.
 
-    Where the job balances classes, also how many samples it has of each; where it scales targets, also their
-    mean and variance: both are summed over clients and sent back.
+    Where the job balances classes, also how many samples it has of each; where it scales features or targets,
+    also their means and variances: all are summed over clients and sent back.
     """
     train, test = mine.train, mine.test
     content: dict[str, str | int | list[int] | list[float]] = {
@@ -132,8 +131,9 @@ def description(mine: Federation, place: int, job: Job) -> RecordDict:
     if job.recipe.class_weights == "balanced" and mine.classes is not None:
         content["class_counts"] = list(mine.count_classes())
     if job.federation.target_scaling is not None:
-        y = train.y.double().reshape(len(train.y), -1)
-        content["moments"] = [*y.mean(0).tolist(), *y.var(0, correction=0).tolist()]
+        content["target_moments"] = moments_of(train.y)
+    if job.federation.scaling is not None:
+        content["feature_moments"] = moments_of(train.x)
     return RecordDict({REPLY: ConfigRecord(content)})  # type: ignore[arg-type]
 
 

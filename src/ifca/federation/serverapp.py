@@ -85,10 +85,6 @@ def serve(
 
 def _refuse_what_needs_the_data(config: Config) -> None:
     """The server of a federation never sees a sample."""
-    if getattr(config.data, "standardise", False) is True:
-        raise InvalidInput(
-            "data.standardise: is for 'ifca run'; in a federation clients scale their own data"
-        )
     if config.personalise:
         raise InvalidInput(
             "personalise: is for 'ifca run'; in a federation each client chooses on its side, by "

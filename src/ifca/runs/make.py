@@ -16,7 +16,7 @@ from ifca.models import BuiltIn, as_factory, choose_model
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.auto_k import recipe_of
 from ifca.runs.config import Config
-from ifca.runs.data_config import SyntheticData
+from ifca.runs.data_config import PublicData, SyntheticData
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
 from ifca.runs.own_modules import own_function
@@ -83,13 +83,18 @@ def make_federation(config: Config, code: Code | None = None) -> Federation:
     )
 
 
-def with_target(config: Config, federation: Federation, *, own_model: bool = False) -> Federation:
-    """A client's own data with its targets scaled, where the config says so; features are its own affair."""
-    target: Scale = getattr(config.data, "standardise_target", "auto")
+def scaled_alone(config: Config, federation: Federation, *, own_model: bool = False) -> Federation:
+    """A federated client's own data, scaled by its own numbers where the config says so.
+
+    A config that names no data of the user's may still be of clients who have theirs.
+    """
+    unsaid: Scale = False if isinstance(config.data, PublicData) else "auto"
+    features: Scale = getattr(config.data, "standardise", unsaid)
+    target: Scale = getattr(config.data, "standardise_target", unsaid)
     paper, model = isinstance(config.data, SyntheticData), config.model
     return scaled(
         replace(federation, through_origin=paper),
-        False,
+        features,
         target,
         own_model=own_model or ":" in model.name,
         own_loss=model.loss is not None,

@@ -189,15 +189,16 @@ class FlowerEngine:
 
     def told(self, t: int, part: str) -> dict[str, ConfigRecordValues]:
         """What clients are told beside models; part: of their data, train, kept, aside, held, probe, test."""
-        classes, scaling = self.federation.classes, self.federation.target_scaling
+        classes = self.federation.classes
         weights = self.federation.class_weights(self.recipe.class_weights)
         agreed: dict[str, ConfigRecordValues] = {}
         if self.session.preparation:
             agreed["preparation"] = self.session.preparation
-        if scaling is not None:
-            agreed["mean"], agreed["scale"] = (
-                part.flatten().tolist() for part in (scaling.mean, scaling.scale)
-            )
+        scalings = {"feature": self.federation.scaling, "target": self.federation.target_scaling}
+        for name, scaling in scalings.items():
+            if scaling is not None:
+                agreed[f"{name}_mean"] = scaling.mean.flatten().tolist()
+                agreed[f"{name}_scale"] = scaling.scale.flatten().tolist()
         if weights is not None:
             agreed["class_weights"] = list(weights)
         if self.model is not None:

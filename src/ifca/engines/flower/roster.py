@@ -14,9 +14,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Clients, Federation
-from ifca.data.scaling import Scaling
 from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import FaultLog, Unusable, content_of
+from ifca.engines.flower.moments import Moments, are_possible, scaling_of
 from ifca.engines.flower.records import REPLY, TURN
 
 LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
@@ -38,7 +38,8 @@ class Member:
     cluster: int | None  # the true one, where it is known
     node: int = 0  # where it is now; 0: not connected
     class_counts: tuple[int, ...] = ()  # where classes are to be balanced
-    moments: tuple[float, ...] = ()  # where targets are to be scaled: their means, then their variances
+    feature_moments: Moments = ()  # where features are to be scaled
+    target_moments: Moments = ()  # where targets are
     first: bool = True  # whether it was there before the first round: it decides on scales and the model
 
     @property
@@ -64,7 +65,8 @@ class Roster:
         return replace(
             whole,
             class_counts=_summed([member.class_counts for member in first], classes),
-            target_scaling=_together(first),
+            scaling=scaling_of([(m.samples, m.feature_moments) for m in first], first[0].input_shape),
+            target_scaling=scaling_of([(m.samples, m.target_moments) for m in first], first[0].target_shape),
             first_samples=sum(member.samples for member in first),
         )
 
@@ -98,7 +100,7 @@ class Roster:
     @classmethod
     def from_json(cls, content: list[dict[str, Any]]) -> Roster:
         """The inverse of to_json."""
-        lists = ("input_shape", "target_shape", "class_counts", "moments")
+        lists = ("input_shape", "target_shape", "class_counts", "feature_moments", "target_moments")
         known = [{name: tuple(one[name]) for name in lists if name in one} for one in content]
         members = tuple(Member(**{**one, **two}) for one, two in zip(content, known, strict=True))
         return cls(members, begun=bool(members))
@@ -149,7 +151,8 @@ def _described(reply: Message, node: int) -> Member:
             cluster=int(told["cluster"]) if "cluster" in told else None,
             node=node,
             class_counts=tuple(map(int, told.get("class_counts", ()))),
-            moments=tuple(map(float, told.get("moments", ()))),
+            feature_moments=tuple(map(float, told.get("feature_moments", ()))),
+            target_moments=tuple(map(float, told.get("target_moments", ()))),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as reason:
         raise Unusable("malformed", f"its description has no usable {reason}") from reason
@@ -165,15 +168,12 @@ def _check(member: Member) -> None:
         raise Unusable("malformed", f"it has {member.samples} samples and {member.test_samples} to test")
     if member.classes > MOST_CLASSES:
         raise Unusable("malformed", f"it has labels of {member.classes} classes")
-    targets, counts = math.prod(member.target_shape), member.class_counts
+    counts = member.class_counts
     if counts and (len(counts) != member.classes or min(counts) < 0 or sum(counts) != member.samples):
         raise Unusable("malformed", f"its classes have {counts} samples")
-    if member.moments and (
-        len(member.moments) != 2 * targets
-        or not all(map(math.isfinite, member.moments))
-        or min(member.moments[targets:]) < 0
-    ):
-        raise Unusable("malformed", f"its targets have means and variances {member.moments}")
+    told = (member.feature_moments, member.input_shape), (member.target_moments, member.target_shape)
+    if not all(are_possible(*one) for one in told):
+        raise Unusable("malformed", "it tells impossible means and variances of its samples")
     sizes = (*member.input_shape, *member.target_shape)
     if any(size < 1 for size in sizes) or math.prod(sizes) >= MOST:
         raise Unusable("malformed", f"its samples have shape {member.input_shape}, {member.target_shape}")
@@ -184,21 +184,6 @@ def _summed(counts: Sequence[tuple[int, ...]], classes: int) -> tuple[int, ...] 
     if not all(counts):
         return None
     return tuple(sum(one[c] for one in counts if c < len(one)) for c in range(classes))
-
-
-def _together(members: Sequence[Member]) -> Scaling | None:
-    """How targets are scaled, from the clients' means and variances; None: somebody did not say."""
-    if not all(member.moments for member in members):
-        return None
-    share = torch.tensor([member.samples for member in members], dtype=torch.float64)[:, None]
-    means, variances = torch.tensor([member.moments for member in members], dtype=torch.float64).chunk(2, 1)
-    share = share / share.sum()
-    mean = (share * means).sum(0)
-    scale = (share * (variances + (means - mean) ** 2)).sum(0).sqrt()
-    shape = members[0].target_shape
-    return Scaling.with_constants(
-        mean.reshape(shape), scale.reshape(shape), means.abs().amax(0).reshape(shape)
-    )
 
 
 def _clients(members: Sequence[Member], size: str) -> Clients:
