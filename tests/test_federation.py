@@ -154,7 +154,7 @@ def test_a_simulation_of_a_function_of_the_users(tmp_path: Path) -> None:
 @pytest.mark.xdist_group("processes")
 def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run"]
-    command += settings("rounds=60", "evaluate_every=0", "baselines=[]")
+    command += settings("rounds=25", "evaluate_every=0", "baselines=[]")
     rounds = tmp_path / "run" / "rounds.jsonl"
     begun = subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -169,10 +169,10 @@ def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in errors
     assert "error: interrupted; the same command with '--out run' goes on" in errors
     done = len(rounds.read_text().splitlines())
-    assert 0 < done < 60
+    assert 0 < done < 25
     again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(60))
+    assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(25))
 
 
 def test_flower_is_not_for_run(tmp_path: Path) -> None:

@@ -25,11 +25,10 @@ from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
 from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY
-from ifca.runs.run import go_on
+from ifca.runs.run import check_jobs, go_on
 from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
 from ifca.training import Job
-from ifca.training.preflight import check
 
 ROSTER = "roster.json"
 
@@ -64,7 +63,7 @@ def serve(
     manager.wait_for(wanted, terms.gather_timeout)
     session.roster = replace(session.roster, begun=True)
     make = partial(_job, session, model)
-    check(make(config, session.roster.federation(), code))
+    check_jobs(config, session.roster.federation(), code, make)
     if not (out / CONFIG).exists():
         new_directory(config, out, code)
         keep(session, out)

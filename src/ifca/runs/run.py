@@ -43,9 +43,17 @@ def run(config: Config, out: Path, callback: object = None) -> Summary:
     config = with_absolute_paths(config)
     code = code_of(config)  # as it is now: what is edited later is for later runs
     federation = make_federation(config, code)
-    check(make_job(config, federation, code))  # refuse what cannot run before a folder is made
+    check_jobs(config, federation, code)
     new_directory(config, out, code)
     return go_on(config, federation, out, callback, code)
+
+
+def check_jobs(config: Config, federation: Federation, code: Code, make: MakeJob = make_job) -> None:
+    """Refuse what cannot run, the baselines too, before a folder is made and anything is trained."""
+    check(make(config, federation, code))
+    for algorithm in config.baselines:
+        if config.k != "auto":  # else theirs is that of the clusters which will be found
+            make(_baseline(config, algorithm), federation, code)
 
 
 def compare(
@@ -85,7 +93,7 @@ def _go_on(
     others, finished = {}, [(out, summary)]
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
-            baseline = replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
+            baseline = _baseline(config, algorithm)
             baseline = replace(baseline, k=_baseline_k(baseline, summary))
             name = algorithm.rpartition(":")[2]  # of a method of the user's own: without its module
             folder = out / "baselines" / name
@@ -100,6 +108,11 @@ def _go_on(
         summary["baselines"], summary["worse_than"] = others, compared(finished)
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
+
+
+def _baseline(config: Config, algorithm: str) -> Config:
+    """The same job by another method."""
+    return replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
 
 
 def _baseline_k(baseline: Config, summary: Summary) -> K:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.data import Clients
-from ifca.engines.gram.gram_steps import Scratch
+from ifca.engines.gram.gram_steps import Gram, Scratch, has_factors
 
 CACHE_ROWS = 2000  # samples of a chunk on a CPU: what it works on stays in the cache
 
@@ -51,21 +51,27 @@ class Grams:
         self._known = torch.zeros(len(clients), dtype=torch.bool)
         self._all: Tensor | None = None  # [m, n, n]
 
-    def of(self, who: NDArray[np.int64], data: Chunk) -> Tensor:
+    def of(self, who: NDArray[np.int64], data: Chunk) -> Gram:
+        """Of the clients of a chunk."""
+        return Gram(self._whole(who, data), data.x, data.scale, self._bias)
+
+    def _whole(self, who: NDArray[np.int64], data: Chunk) -> Tensor | None:
         """[b, n, n]."""
+        if has_factors(*data.x.shape[1:]):
+            return None
         if not self._size or not self._fits:
-            return self._gram(data)
+            return self._made(data)
         if self._all is None:
             self._all = data.x.new_empty(len(self._known), self._size, self._size)
         index = torch.from_numpy(who)
         if not bool(self._known[index].all()):
-            self._all[index.to(data.x.device)] = self._gram(data)
+            self._all[index.to(data.x.device)] = self._made(data)
             self._known[index] = True
         if bool((index.diff() == 1).all()):
             return self._all[int(index[0]) : int(index[-1]) + 1]
         return self._all[index.to(data.x.device)]
 
-    def _gram(self, data: Chunk) -> Tensor:
+    def _made(self, data: Chunk) -> Tensor:
         g = torch.bmm(data.x, data.x.transpose(1, 2)).mul_(data.scale**2)
         return g.add_(1) if self._bias else g
 

@@ -25,7 +25,7 @@ from ifca.engines.base import SUMS
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
 from ifca.engines.gram.first_layers import FirstLayers, Turn
-from ifca.engines.gram.gram_steps import Scratch, local_steps, make_signal
+from ifca.engines.gram.gram_steps import Scratch, has_factors, local_steps, make_signal
 from ifca.engines.gram.judge import Judge
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size
 from ifca.methods.aggregation import aggregated, client_weights, rule_of, weighs
@@ -227,8 +227,9 @@ class FastEngine:
         k, h, d = theta[self.first.weight].shape
         rest = sum(value[0].numel() for value in self._judge.rest(theta).values())
         judged = min(k, count) if self.judges else 1
+        gram = d * h if has_factors(rows, d) else rows * rows
         one = theta[self.first.weight].element_size() * (
-            rows * (d + 2 * judged * h + 5 * h + rows) + 4 * rest
+            rows * (d + 2 * judged * h + 5 * h) + gram + 4 * rest
         )
         size = chunk_size(self.budget, 2 * one, rows, count)
         on_cpu = theta[self.first.weight].device.type == "cpu"

@@ -6,6 +6,7 @@ A client has data X [n, d] and a first layer Z = X W' + b. With D = dF/dZ a full
     Z_q = Z_0 - gamma G S_q,   G = X X' + 1 1',   S_q = D_1 + ... + D_q,
 
 and the client's own first layer W_q = W_0 - gamma S_q'X never has to exist. G is fixed for the whole run.
+A step costs n n h products with G, and 2 n d h with its factors X and X': the cheaper one is taken.
 The layers after the first ("the rest") are per-client copies, and small. Same arithmetic, another order.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -38,11 +40,36 @@ class Scratch:
         return flat[:size].view(*shape)
 
 
+@dataclass(frozen=True)
+class Gram:
+    """G = X X' + 1 1' of some clients: whole, or as its factors."""
+
+    whole: Tensor | None  # [b, n, n]; None: as the product of x and its transpose
+    x: Tensor  # [b, n, d], to be multiplied by scale
+    scale: float
+    bias: bool  # whether 1 1' is a part of it
+
+    def move(self, z: Tensor, delta: Tensor, step: float) -> None:
+        """Z <- Z - step G delta, in place. Both: [b, n, h]."""
+        if self.whole is not None:
+            torch.baddbmm(z, self.whole, delta, alpha=-step, out=z)
+            return
+        slope = torch.bmm(self.x.transpose(1, 2), delta)  # [b, d, h]
+        torch.baddbmm(z, self.x, slope, alpha=-step * self.scale**2, out=z)
+        if self.bias:
+            z.sub_(delta.sum(1, keepdim=True), alpha=step)
+
+
+def has_factors(n: int, d: int) -> bool:
+    """Whether the factors of G are cheaper than G: n n h > 2 n d h."""
+    return n > 2 * d
+
+
 def local_steps(
     signal: Signal,
     rest: Params,
     z: Tensor,
-    g: Tensor,
+    g: Gram,
     y: Tensor,
     weight: Tensor,
     step: float,
@@ -62,7 +89,7 @@ def local_steps(
         for name, value in rest.items():
             value.sub_(slopes[name], alpha=step)
         if q + 1 < tau or catch_up:
-            torch.baddbmm(z, g, delta, alpha=-step, out=z)
+            g.move(z, delta, step)
         s.add_(delta)
     return s
 
