@@ -20,8 +20,9 @@ def ending_sentences(summary: dict[str, Any]) -> list[str]:
             found[-1] += f" The models are those of round {stopped['kept_round']} ({loss})."
     if halved := summary.get("halved"):
         first = halved[0]
+        times = f" {len(halved)} times," if len(halved) > 1 else ""
         found.append(
-            f"Training diverged in round {first['round'] + 1}, so the step was halved from "
+            f"Training diverged in round {first['round'] + 1}, so the step was halved{times} from "
             f"{2 * first['step_size']:g} to {summary['step_size']:g}, and it went on from its best models."
         )
     return found

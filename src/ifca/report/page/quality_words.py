@@ -7,8 +7,9 @@ from typing import Any
 from markupsafe import Markup
 
 from ifca.report.page.parts import folded, paragraph, table
+from ifca.report.page.traits import plain
 from ifca.report.read_run import RunFolder
-from ifca.report.words import number, percent, signed
+from ifca.report.words import percent, signed
 
 CLUSTERS = 12  # rows of the table by cluster, at most
 NAMES = {
@@ -44,7 +45,7 @@ def shown(name: str, value: float | None) -> str:
     """A metric's value as people write it."""
     if name in ("accuracy", "calibration_error") or value is None:
         return percent(value)
-    return signed(number(value)) if name in ("mae", "rmse") else signed(f"{value:.3f}")
+    return plain(value) if name in ("mae", "rmse") else signed(f"{value:.3f}")
 
 
 def quality_tile(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
