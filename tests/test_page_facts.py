@@ -11,6 +11,7 @@ import pytest
 from ifca.report.ending_words import ending_sentences
 from ifca.report.page import page, write_page
 from ifca.report.page.build import article
+from ifca.report.page.costs import in_words
 from ifca.report.page.metric import metric_of
 from ifca.report.read_run import RunFolder, read_run
 from ifca.runs.config import read_config
@@ -113,6 +114,15 @@ def test_clusters_that_were_not_needed_are_no_riddle(towns: RunFolder) -> None:
     assert "was the most allowed" not in told(towns, live_clusters=4)
 
 
+def test_merges_are_told_in_plain_words() -> None:
+    event = {"event": "merged", "cluster": 0, "other": 2, "samples": 122, "p": 0.4, "alpha": 0.01}
+    less, more = in_words(event | {"loses": -0.014}), in_words(event | {"loses": 0.014})
+    assert (
+        "the loss of one model for both is 0.014 lower a sample, so nothing speaks for two (p = 0.4" in less
+    )
+    assert "is 0.014 higher a sample, too little to prove that two are needed (p = 0.4" in more
+
+
 def printed(browser: Browser) -> str:
     """What is seen on paper, page after page."""
     browser.ask("Emulation.setEmulatedMedia", media="print")
@@ -134,6 +144,8 @@ def test_paper_has_every_client_and_no_dead_links(towns: RunFolder, tmp_path: Pa
         for row in towns.clients:
             assert text.count(row["id"]) >= 2  # in its cluster's card and in the table
         assert "choose one" not in text
+        heads = "getComputedStyle(document.querySelector('.clients thead button')).display"
+        assert browser.evaluate(heads) == "contents"  # Chromium paints no buttons in repeated heads
         assert "Every setting" not in text  # folded, so it is not printed
         assert "calibration error" in text
         sides = (
