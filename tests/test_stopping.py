@@ -300,4 +300,5 @@ def test_the_terminal_says_why(
     kept = summary["stopped"]["kept_round"]
     assert f"Stopped after {summary['rounds']} rounds: the held-out loss did not fall any more" in printed
     assert f"The models are those of round {kept}" in printed
-    assert f"the step was halved from 80 to {summary['step_size']:g}" in printed
+    times = f"{len(summary['halved'])} times, " if len(summary["halved"]) > 1 else ""
+    assert f"the step was halved {times}from 80 to {summary['step_size']:g}" in printed

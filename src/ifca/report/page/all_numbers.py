@@ -6,10 +6,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ifca.report.ending_words import ending_sentences
 from ifca.report.page.metric import CHOSE, PAPER, UNSEEN
 from ifca.report.page.parts import table
+from ifca.report.page.quality_words import quality_rows
 from ifca.report.read_run import RunFolder
-from ifca.report.words import duration, number, percent, size_of
+from ifca.report.words import duration, number, percent, size_of, title_of
 
 
 def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
@@ -25,6 +27,7 @@ def side_by_side(runs: list[tuple[str, RunFolder]]) -> Markup:
         ["test loss, clients never seen", *[number(s.get("test_loss_unseen")) for s in found]],
         ["test loss, worst tenth", *[number(s.get("test_loss_worst_tenth")) for s in found]],
         ["training loss", *[number(s.get("train_loss")) for s in found]],
+        *quality_rows(found),
         *_own_metrics(found),
         ["clusters with clients", *[_live(s) for s in found]],
         ["clients in the right cluster", *[percent(s.get("cluster_accuracy"), 1) for s in found]],
@@ -69,5 +72,6 @@ def meanings(runs: list[RunFolder]) -> Markup:
     )
     if any(run.summary.get("test_clients_unseen") for run in runs):
         rules.append(f"Never seen: {UNSEEN}.")
+    rules += [f"{title_of(one.summary)}: {text}" for one in runs for text in ending_sentences(one.summary)]
     items = [*[about[0].upper() + about[1:] + "." for about in told], *rules]
     return Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(text) for text in items))

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from ifca import __version__
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.live_run import LiveRun
 from ifca.report.page.cards import cards
 from ifca.report.page.clusters import over_time
@@ -141,9 +142,17 @@ def _told(run: RunFolder, name: str) -> dict[str, Any]:
         "state": run.state,
         "state_word": STATES[run.state],
         "lead": _lead(run),
+        "warnings": _warnings(run) if run.rounds else [],
+        "ending": ending_sentences(run.summary),
         "tiles": tiles(run) if run.rounds else [],
         "sections": sections(run),
     }
+
+
+def _warnings(run: RunFolder) -> list[str]:
+    """What a reader must know before any number."""
+    found = [f"{text[:1].upper()}{text[1:]}." for text in run.summary.get("warnings") or []]
+    return [DIVERGED, *found] if run.finished and grew_worse(run) else found
 
 
 def _lead(run: RunFolder) -> str:

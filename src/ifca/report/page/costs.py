@@ -133,12 +133,13 @@ def _verdict_in_words(event: dict[str, Any]) -> str:
             f"Places for models were free, so clients were parted into {groups}, to see whether that helps."
         )
     a, b, samples = event["cluster"], event["other"], event["samples"]
-    loses = f"{number(abs(event['loses']))} {'more' if event['loses'] > 0 else 'less'} a sample"
-    proof = f"on {samples} samples set aside their clients lose {loses} under one model for both"
+    loses = f"{number(abs(event['loses']))} {'higher' if event['loses'] > 0 else 'lower'} a sample"
+    proof = f"on {samples} samples set aside, the loss of one model for both is {loses}"
     chance = f"p = {event['p']:.2g}, level {event['alpha']:g}"
     if event["event"] == "kept":
         return f"Clusters {a} and {b}, the closest two, are both needed: {proof} ({chance})."
-    return f"Clusters {a} and {b} became one: {proof}, which is not beyond doubt ({chance})."
+    why = "too little to prove that two are needed" if event["loses"] > 0 else "so nothing speaks for two"
+    return f"Clusters {a} and {b} became one: {proof}, {why} ({chance})."
 
 
 def settings(run: RunFolder) -> Section:

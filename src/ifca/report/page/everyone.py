@@ -40,7 +40,8 @@ def everyone(run: RunFolder, past: History | None) -> Section | None:
         return None
     content = json.dumps(client_data(run, past), separators=(",", ":"), allow_nan=False)
     safe = content.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    caption = f"{count(len(run.clients), 'client')}; choose one to see its story"
+    hint = '<span class="screen">; choose one to see its story</span>'
+    caption = Markup("{}{}").format(count(len(run.clients), "client"), Markup(hint))
     frame = Markup(FRAME).format(name=run.path.resolve().name, caption=caption, data=Markup(safe))
     return Section("everyone", "All clients", frame)
 

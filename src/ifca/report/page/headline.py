@@ -9,6 +9,7 @@ from ifca.methods import facts_of
 from ifca.report.page.all_numbers import meanings, side_by_side
 from ifca.report.page.metric import Metric, metric_of
 from ifca.report.page.parts import Section, figure, folded, paragraph
+from ifca.report.page.quality_words import quality_body, quality_tile
 from ifca.report.page.ranking import bar_of, ranking
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, duration, listed, number, percent, size_of, title_of
@@ -23,8 +24,9 @@ def tiles(run: RunFolder) -> list[tuple[str, str, str]]:
     """The run at a glance: (name, value, remark)."""
     s, metric = run.summary, metric_of(run)
     found = [(metric.name, metric.show(metric.of(s)), _against(run, metric))]
+    found += quality_tile(s)
     if s["live_clusters"] is not None and not s["method"]["personal"]:
-        found.append(("clusters with clients", f"{s['live_clusters']} of {s['k']}", ""))
+        found.append(("clusters with clients", f"{s['live_clusters']} of {s['k']}", _most(run)))
     if s.get("cluster_accuracy") is not None and s["k"] > 1:
         found.append(("clients in the right cluster", percent(s["cluster_accuracy"], 1), "against the truth"))
     found.append(("clients", f"{s['clients']:,}", _tested(s)))
@@ -47,6 +49,7 @@ def headline(run: RunFolder) -> Section:
         body += figure(ranking(bars, title, metric), sentence, title)
     if (behind := _behind(run, runs, metric)) and metric.key != "train_loss":
         body += paragraph(behind)
+    body += quality_body(run)
     for other, summary in run.summary.get("baselines", {}).items():
         if "error" in summary:
             body += paragraph(f"{facts_of(other)['title']} has no result: {summary['error']}")
@@ -131,7 +134,14 @@ def _against(run: RunFolder, metric: Metric) -> str:
     plain = [one for one in _ranked(run, metric) if one is not run and not one.summary["method"]["clustered"]]
     if not plain or metric.key == "train_loss" or (gain := metric.gain(run, plain[0])) is None:
         return metric.range(metric.estimate(metric.scores(run)))
-    return metric.words(gain, title_of(plain[0].summary))
+    return metric.words(gain, _called(plain[0]))
+
+
+def _most(run: RunFolder) -> str:
+    """Why clusters were left over: k was a limit."""
+    s = run.summary
+    over = run.finished and s["method"]["at_most_k"] and s["live_clusters"] < s["k"]
+    return f"{s['k']} was the most allowed" if over else ""
 
 
 def _tested(summary: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ifca.core.callbacks import Callback, Several
-from ifca.report.ending_words import ending_sentences
+from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.progress_bar import watching
@@ -22,8 +22,6 @@ from ifca.report.terminal.run_tables import (
 )
 from ifca.report.terminal.use_tables import metrics_table
 from ifca.runs.track.trackers import trackers
-
-DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
 
 
 def watched(
@@ -53,7 +51,7 @@ def show(console: Console, folder: Path) -> None:
         console.print(clusters_table(finished))
         if summary.get("events"):
             console.print(events_table(finished))
-        if _worse(finished):
+        if grew_worse(finished):
             console.print(DIVERGED)
         elif summary["live_clusters"] < summary["k"]:
             console.print(_fewer(summary))
@@ -97,12 +95,6 @@ def _write_report(console: Console, finished: RunFolder) -> None:
 
 def _say(console: Console, line: str) -> None:
     console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _worse(run: RunFolder) -> bool:
-    """Whether training made the models worse: then its clusters mean nothing."""
-    first, last = run.rounds[0]["train_loss"], run.summary["train_loss"]
-    return first is not None and last is not None and last > first
 
 
 def _fewer(summary: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 // All clients: search, filter, sort, a page of rows at a time, and the story of one client.
 (() => {
-  const ROWS = 10, NEAR = 5;
+  const ROWS = 10, PRINTED = 500, NEAR = 5;
   const states = new WeakMap();
 
   const element = (tag, text, name) => {
@@ -130,9 +130,9 @@
     draw(root, state);
   }
 
-  function draw(root, state) {
-    const { data, rows, at } = state;
-    root.querySelector("tbody").replaceChildren(...rows.slice(at, at + ROWS).map((i) => {
+  function draw(root, state, at = state.at, most = ROWS) {
+    const { data, rows } = state;
+    root.querySelector("tbody").replaceChildren(...rows.slice(at, at + most).map((i) => {
       const row = element("tr");
       if (i === state.open) row.className = "open";
       state.columns.forEach((column, c) => {
@@ -153,10 +153,10 @@
       return row;
     }));
     const pages = root.querySelector(".pages");
-    pages.hidden = rows.length <= ROWS;
-    pages.querySelector("span").textContent = `${at + 1} to ${Math.min(at + ROWS, rows.length)} of ${rows.length.toLocaleString("en")}`;
+    pages.hidden = rows.length <= most;
+    pages.querySelector("span").textContent = `${at + 1} to ${Math.min(at + most, rows.length)} of ${rows.length.toLocaleString("en")}`;
     pages.querySelector(".back").disabled = !at;
-    pages.querySelector(".next").disabled = at + ROWS >= rows.length;
+    pages.querySelector(".next").disabled = at + most >= rows.length;
   }
 
   function key(data, j) {
@@ -195,6 +195,10 @@
       draw(root, state);
     }
   });
+
+  const each = (then) => document.querySelectorAll(".everyone").forEach((root) => then(root, states.get(root)));
+  addEventListener("beforeprint", () => each((root, state) => draw(root, state, 0, PRINTED)));
+  addEventListener("afterprint", () => each((root, state) => draw(root, state)));
 
   const all = () => document.querySelectorAll(".everyone").forEach(begin);
   document.addEventListener("renewed", all);

@@ -13,9 +13,11 @@
   addEventListener("DOMContentLoaded", reach);
   document.addEventListener("click", (event) => { if (event.target.closest?.('a[href^="#"]')) setTimeout(reach); });
 
+  // What paper shows though it is folded; what else is folded is not printed.
+  const PRINTED = ".more, .card details, [id$='result'] details, footer details";
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details.more:not([open])")];
+    closed = [...document.querySelectorAll("details")].filter((one) => !one.open && one.matches(PRINTED));
     closed.forEach((one) => { one.open = true; });
   });
   addEventListener("afterprint", () => { closed.forEach((one) => { one.open = false; }); closed = []; });
