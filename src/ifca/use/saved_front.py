@@ -95,7 +95,8 @@ class SavedFront(SklearnFront):
             raise InvalidInput(f"{folder}: is not finished; 'ifca resume {folder}' goes on")
         names = {f.name for f in fields(Recipe)} | {"engine", "device", "precision", "memory_budget"}
         given: dict[str, Any] = {name: getattr(trained.config, name) for name in names}
-        front = cls(**given | {"model": model, "loss": loss})
+        client = getattr(trained.config.data, "client", None)
+        front = cls(**given | {"model": model, "loss": loss, "client": client})
         front._use = trained
         front.stopped_ = summary.get("stopped")
         front.step_size_ = summary.get("step_size", trained.config.step_size)
