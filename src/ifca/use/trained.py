@@ -31,7 +31,7 @@ from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config
 from ifca.runs.make import make_loss
 from ifca.runs.own_code import Code
-from ifca.runs.own_data_config import GIVEN, OwnFiles
+from ifca.runs.own_data_config import GIVEN, GivenData, OwnFiles
 from ifca.runs.own_modules import own_function
 from ifca.runs.personal_results import experience_of
 from ifca.runs.results import MODELS, finished_summary
@@ -201,10 +201,8 @@ class Trained:
     def _reading(self) -> Columns:
         """How the run's config reads tables."""
         data = self.config.data
-        if isinstance(data, OwnFiles):
-            return data.reading(self.config.seed)
-        client = getattr(data, "client", None)
-        return Columns(client=client if isinstance(client, str) else None)
+        client = str(data.client) if isinstance(data, GivenData) and data.client is not None else None
+        return data.reading(self.config.seed) if isinstance(data, OwnFiles) else Columns(client=client)
 
     def columns(self) -> Columns:
         """How the run's tables were read; test rows and true clusters are of no interest now."""
