@@ -232,7 +232,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             "k": self.k,
             "rounds": self.rounds,
         }
-        return Config(**recipe, **settings, model=named, data=GivenData("python"))
+        return Config(**recipe, **settings, model=named, data=GivenData("python", self.client))
 
 
 def open_run(

@@ -116,7 +116,9 @@ def _unknown_option(error: Any) -> str:
 
     key = option.lstrip("-").replace("-", "_")
     if key in {field.name for field in fields(Recipe)}:
-        return f"No such option: {option}; {key} is a key of the config: --set {key}=VALUE"
+        after = sys.argv[sys.argv.index(option) + 1 :][:1] if option in sys.argv else []
+        value = after[0] if after and not after[0].startswith("-") else "VALUE"
+        return f"No such option: {option}; {key} is a key of the config: --set {key}={value}"
     near = get_close_matches(option, error.possibilities or [], 1)
     return f"No such option: {option}" + (f"; did you mean {near[0]}?" if near else "")
 

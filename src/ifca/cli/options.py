@@ -16,6 +16,9 @@ Label = Annotated[
     list[str] | None, typer.Option(help="Of a table or a folder of tables: the column to predict.")
 ]
 Client = Annotated[str | None, typer.Option(help="Of a table: the column that says whose a row is.")]
+Owner = Annotated[
+    str | None, typer.Option("--client", help="Of a table: the column that says whose a row is.")
+]
 Preset = Annotated[str | None, typer.Option(help="A ready-made job; 'ifca run --list' lists them.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="key=value, over the config's; repeatable.")

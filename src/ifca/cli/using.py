@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Json, RunFolder, Trust
+from ifca.cli.options import Json, Owner, RunFolder, Trust
 
 
 def assign_command(
@@ -17,6 +17,7 @@ def assign_command(
     client: Annotated[
         Path, typer.Argument(help="A client's file (.npz, .csv, .parquet), or a folder of them.")
     ],
+    owner: Owner = None,
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
@@ -27,7 +28,7 @@ def assign_command(
     from ifca.report.terminal.use_words import assignment_lines
     from ifca.use.assign import assign_clients
 
-    found = assign_clients(directory, client, trust)
+    found = assign_clients(directory, client, trust, owner)
     if as_json:
         typer.echo(json.dumps(found if client.is_dir() or len(found) > 1 else found[0]))
         return
@@ -55,6 +56,7 @@ def predict_command(
         int | None,
         typer.Option(help="The model; without it: the best by the labels, or that of the run's client."),
     ] = None,
+    owner: Owner = None,
     personalise: Annotated[
         bool,
         typer.Option(
@@ -76,7 +78,7 @@ def predict_command(
     from ifca.use.predict import predict_clients, table_of
 
     tuning = Tuning(steps, step_size, seed) if personalise else None
-    found = predict_clients(directory, client, cluster, tuning, trust)
+    found = predict_clients(directory, client, cluster, tuning, trust, owner)
     if out is not None:
         write_atomically(out, table_of(found).encode())
     told = [

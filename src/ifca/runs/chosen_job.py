@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ifca.core.errors import InvalidInput
+from ifca.data.problems import refuse
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import kind_of
+from ifca.data.sources.table_files import check_no_spreadsheet, kind_of
 from ifca.runs.complaints import did_you_mean
 from ifca.runs.config import Config, config_dict, config_of, read_config, without_none
 from ifca.runs.inspect_data import config_of_path
@@ -37,6 +38,10 @@ def chosen_job(
         what = _preset_file(preset)
     if what is not None and (what.is_dir() or kind_of(what) in TABLES):
         return _of_data(what, columns, settings, overrides)
+    if what is not None:
+        check_no_spreadsheet(what, refuse)
+    if columns and what is not None and what.suffix != ".toml" and not what.exists():
+        raise InvalidInput(f"{what}: no such file or folder")
     if columns:
         name = next(iter(columns))
         raise InvalidInput(f"--{name}: is for a table or a folder of tables; in a config it is data.{name}")

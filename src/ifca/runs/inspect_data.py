@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import tomli_w
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation
 from ifca.data.files import write_atomically
-from ifca.data.problems import Findings
+from ifca.data.problems import Findings, refuse
 from ifca.data.sources.column_report import column_report
 from ifca.data.sources.columns import Rows
 from ifca.data.sources.data_report import inspect_clients
@@ -18,7 +19,7 @@ from ifca.data.sources.folder import has_tables
 from ifca.data.sources.leaf import leaf_files
 from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import kind_of
+from ifca.data.sources.table_files import check_no_spreadsheet, kind_of
 from ifca.runs.config import Config, parse_config, read_config
 from ifca.runs.make import read_federation
 from ifca.runs.own_data_config import FolderData, OwnFiles
@@ -57,7 +58,17 @@ def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: boo
         "features": None if features is None else list(features),
         **report,
         **tables,
+        "command": _command(path, options, [] if known is None else list(known.label)),
     }
+
+
+def _command(path: Path, options: dict[str, Any], label: list[str]) -> str:
+    """What trains on this path without a config."""
+    named = [("label", name) for name in options.get("label") or label]
+    named += [("client", options["client"])] if options.get("client") else []
+    return shlex.join(
+        ["ifca", "run", str(path), *[word for key, value in named for word in (f"--{key}", value)]]
+    )
 
 
 def write_starter_config(path: Path, options: dict[str, Any], file: Path) -> None:
@@ -90,6 +101,7 @@ def _data(path: Path, options: dict[str, Any]) -> dict[str, Any]:
         kind, known = "hugging-face", {"label", "features", "client"}
         given["label"] = given["label"][0] if len(given.get("label", [])) == 1 else given.get("label")
     elif path.exists() and not path.is_dir():
+        check_no_spreadsheet(path, refuse)
         raise InvalidInput(f"{path}: a folder, a .csv or .parquet table, or a .toml config is needed")
     else:
         kind, known = "folder", {"label", "features", "test", "cluster", "missing"}

@@ -196,6 +196,8 @@ class GivenData:
     """A federation that was given to IFCA.fit, and saved without its data."""
 
     name: Literal["python"]
+    client: str | int | None = None
+    """The column of X that says whose a row is, where IFCA was given one."""
 
     def federation(self, _seed: int) -> Federation:
         """It is not kept."""

@@ -18,13 +18,15 @@ SURE = 2.0  # standard errors that the best model must be ahead of the second
 FEWEST = 5  # samples below which a margin says little
 
 
-def assign_clients(directory: Path, path: Path, trust: bool = False) -> list[dict[str, Any]]:
+def assign_clients(
+    directory: Path, path: Path, trust: bool = False, client: str | None = None
+) -> list[dict[str, Any]]:
     """Of each client in a file or folder: its losses, its cluster, the margin, warnings.
 
-    trust: as of open_trained.
+    trust: as of open_trained. client: a table's column that says whose a row is, where the run has none.
     """
     trained = open_trained(directory, trust)
-    federation = trained.federation(trained.clients(path), str(path))
+    federation = trained.federation(trained.clients(path, client), str(path))
     found = []
     for i, name in enumerate(federation.train.ids):
         data = federation.train.one(i, torch.device("cpu"), next(iter(trained.theta.values())).dtype)

@@ -33,7 +33,7 @@ def is_messy(X: Any, y: Any) -> bool:
 
 def prepared_frame(X: Any, y: Any, groups: Any) -> list[Client]:
     """The clients of a table, each column prepared by what it holds, as 'ifca run' does with files."""
-    columns = _columns(X)
+    columns = {name: _truths(values) for name, values in _columns(X).items()}
     label, client = _free(str(getattr(y, "name", None) or "y"), columns), _free("client", columns)
     columns |= {label: _cells(y), client: np.array([str(one) for one in groups], dtype=object)}
     table = Table(Path("X"), columns, np.arange(len(groups)), "row")
@@ -69,6 +69,11 @@ def _cells(values: Any) -> NDArray[Any]:
     return np.array(
         [None if gone else str(v) for v, gone in zip(plain.tolist(), missing, strict=True)], dtype=object
     )
+
+
+def _truths(values: NDArray[Any]) -> NDArray[Any]:
+    """Truths as the words that stand for them in files; other columns as they are."""
+    return values if values.dtype.kind != "b" else np.where(values, "true", "false").astype(object)
 
 
 def _free(name: str, taken: Collection[str]) -> str:

@@ -89,7 +89,10 @@ def _parts(
     if isinstance(groups, (str, int)):
         X, groups = _taken_out(verb, "groups", X, groups)
     if groups is None:
-        raise InvalidInput(f"{verb}: groups is missing; say whose each row is, with one entry a row")
+        raise InvalidInput(
+            f"{verb}: groups is missing; say whose each row is, with one entry a row, or name the "
+            "column of X that says so when you make it: IFCA(client=COLUMN)"
+        )
     return Parts(X, y, groups)
 
 

@@ -19,6 +19,8 @@ from ifca.core.errors import InvalidInput
 from ifca.core.random import key_of
 from ifca.core.types import Data, Params
 from ifca.data.class_names import labels_of_classes
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of
 from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
 from ifca.use.personal import PersonalModel, Tuning, personal_model
@@ -125,17 +127,20 @@ def predict_clients(
     cluster: int | None = None,
     tuning: Tuning | None = None,
     trust: bool = False,
+    client: str | None = None,
 ) -> list[Predictions]:
     """Choose each client's model (or take the given cluster), and let it predict.
 
     A client with labels is served by the model that fits them best, one without by the model that the run
-    gave to the client of this name. trust: as of open_trained.
+    gave to the client of this name. trust: as of open_trained. client: as of samples_of.
     """
     trained = open_trained(directory, trust)
-    clients = samples_of(trained, path)
+    clients = samples_of(trained, path, client)
     strangers = [one for one in clients if one.y is None and cluster is None and one.id not in trained.known]
     if strangers:
         what = "no labels to find its cluster by; give --cluster"
+        if client is None and kind_of(path) in TABLES:
+            what += ", or --client where a column says whose a row is"
         more = f" (nor are {len(strangers) - 1} more)" if len(strangers) > 1 else ""
         one = strangers[0]
         raise InvalidInput(f"{one.where}: {one.id} is no client of this run{more}, and has {what}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ class Samples:
     warnings: tuple[str, ...] = ()
 
 
-def samples_of(trained: Trained, path: Path) -> list[Samples]:
-    """The clients of a file, of a folder with a file per client, or of a table with a client column."""
+def samples_of(trained: Trained, path: Path, client: str | None = None) -> list[Samples]:
+    """The clients of a file, of a folder with a file per client, or of a table with a client column.
+
+    client: that column, where the run has none, or another.
+    """
     files = client_files(path) if path.is_dir() else [path]
     found = []
     for file in files:
@@ -50,7 +53,7 @@ def samples_of(trained: Trained, path: Path) -> list[Samples]:
             continue
         table = read_table(file, refuse)
         assert table is not None
-        found += _of_table(trained, table)
+        found += _of_table(trained, table, client)
     return found
 
 
@@ -67,9 +70,10 @@ def _of_arrays(trained: Trained, file: Path) -> Samples:
     return Samples(file.stem, str(file), x, y, np.full(len(x), y is not None), np.arange(len(x)))
 
 
-def _of_table(trained: Trained, table: Table) -> list[Samples]:
+def _of_table(trained: Trained, table: Table, client: str | None) -> list[Samples]:
     columns = trained.columns()
-    name = None if columns.client in table.columns else name_of(table.file)
+    columns = columns if client is None else replace(columns, client=client)
+    name = None if client is not None or columns.client in table.columns else name_of(table.file)
     clients = rows_of(table, columns, name, unlabelled=True)
     preparation = columns.preparation
     if preparation is None:  # trained on arrays: all columns are features

@@ -23,6 +23,7 @@ from ifca.models import as_factory
 from ifca.models.task import Factory, Loss
 from ifca.runs.clients_table import read_clients
 from ifca.runs.own_code import Code
+from ifca.runs.own_data_config import GivenData
 from ifca.runs.results import finished_summary, write_results
 from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
 from ifca.use.card import write_card
@@ -95,7 +96,9 @@ class SavedFront(SklearnFront):
             raise InvalidInput(f"{folder}: is not finished; 'ifca resume {folder}' goes on")
         names = {f.name for f in fields(Recipe)} | {"engine", "device", "precision", "memory_budget"}
         given: dict[str, Any] = {name: getattr(trained.config, name) for name in names}
-        front = cls(**given | {"model": model, "loss": loss})
+        data = trained.config.data
+        client = data.client if isinstance(data, GivenData) else None
+        front = cls(**given | {"model": model, "loss": loss, "client": client})
         front._use = trained
         front.stopped_ = summary.get("stopped")
         front.step_size_ = summary.get("step_size", trained.config.step_size)

@@ -31,7 +31,7 @@ from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config
 from ifca.runs.make import make_loss
 from ifca.runs.own_code import Code
-from ifca.runs.own_data_config import GIVEN, OwnFiles
+from ifca.runs.own_data_config import GIVEN, GivenData, OwnFiles
 from ifca.runs.own_modules import own_function
 from ifca.runs.personal_results import experience_of
 from ifca.runs.results import MODELS, finished_summary
@@ -201,7 +201,8 @@ class Trained:
     def _reading(self) -> Columns:
         """How the run's config reads tables."""
         data = self.config.data
-        return data.reading(self.config.seed) if isinstance(data, OwnFiles) else Columns()
+        client = str(data.client) if isinstance(data, GivenData) and data.client is not None else None
+        return data.reading(self.config.seed) if isinstance(data, OwnFiles) else Columns(client=client)
 
     def columns(self) -> Columns:
         """How the run's tables were read; test rows and true clusters are of no interest now."""
@@ -212,14 +213,14 @@ class Trained:
         given = replace(given, kind=kind, classes=self.classes, features=names, preparation=known)
         return replace(given, test=None, cluster=None, test_share=None)
 
-    def clients(self, path: Path) -> list[Client]:
+    def clients(self, path: Path, client: str | None = None) -> list[Client]:
         """The labelled clients of a file, of a folder of files, or of a table with a client column."""
-        columns = self.columns()
+        columns = self.columns() if client is None else replace(self.columns(), client=client)
         if path.is_dir():
             return folder_clients(path, columns)
         if kind_of(path) in TABLES and columns.client is not None:
             table = read_table(path, refuse)
-            if table is not None and columns.client in table.columns:
+            if table is not None and (client is not None or columns.client in table.columns):
                 return table_clients(path, columns)
         return [read_client(path, columns)]
 

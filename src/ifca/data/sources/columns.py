@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,7 +175,8 @@ def _chosen(
     others = [name for name in (columns.client, columns.test, columns.cluster) if name is not None]
     missing = [name for name in (*label, *others, *columns.features) if name not in table.columns]
     for name in missing:
-        complain(f"{table.file}: has no column {name} (found: {table.names()})")
+        near = [f"; did you mean {one}?" for one in get_close_matches(name, table.columns, 1)]
+        complain(f"{table.file}: has no column {name} (found: {table.names()}){''.join(near)}")
     features = columns.features or [n for n in table.columns if n not in (*label, *others)]
     if not features and not missing:
         complain(f"{table.file}: no column is left for the features (found: {table.names()})")

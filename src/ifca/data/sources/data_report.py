@@ -88,7 +88,8 @@ def _remark(federation: Federation, remarks: Findings, standardise: bool) -> Non
         remarks("there is only one client: nothing to cluster")
     few = [name for name, n in zip(train.ids, train.sizes.tolist(), strict=True) if n < 5]
     if few:
-        remarks(f"{len(few)} clients have fewer than 5 samples, {few[0]} for one: their cluster is a guess")
+        who = few[0] if len(few) == 1 else f"{len(few)} clients, {few[0]} for one,"
+        remarks(f"{who} {'has' if len(few) == 1 else 'have'} fewer than 5 samples: the cluster is a guess")
     if federation.classes is not None:
         absent = np.flatnonzero(np.bincount(train.y.numpy(), minlength=federation.classes) == 0).tolist()
         if absent:

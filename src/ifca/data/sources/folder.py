@@ -19,7 +19,7 @@ from ifca.data.problems import Complain, Source, refuse
 from ifca.data.sources.columns import LABELS, Columns, Rows, label_in, of_kind, rows_of, with_test_part
 from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import Table, kind_of, name_of, read_table
+from ifca.data.sources.table_files import Table, check_no_spreadsheet, kind_of, name_of, read_table
 
 KINDS = (".npz", *TABLES)
 Standardise = bool | Literal["auto"]
@@ -80,6 +80,8 @@ def folder_rows(folder: Path, columns: Columns, complain: Complain = refuse) -> 
     if tables and not label_in(tables[0], columns):
         complain(_which_label(folder, tables[0]))
         return []
+    if any(name not in table.columns for table in tables[:1] for name in columns.label):
+        tables = tables[:1]  # all have the same columns: it is said once
     return [one for table in tables for one in rows_of(table, columns, name_of(table.file), complain)]
 
 
@@ -140,6 +142,7 @@ def client_files(folder: Path, complain: Complain = refuse) -> list[Path]:
     found = sorted(file for file in folder.iterdir() if file.name[0] != ".")
     files = [file for file in found if kind_of(file) in KINDS]
     for file in found:
+        check_no_spreadsheet(file, complain)
         if kind_of(file) not in KINDS and kind_of(file).lower() in KINDS:
             complain(f"{file}: its name must end in {kind_of(file).lower()}, in small letters")
     if not files:

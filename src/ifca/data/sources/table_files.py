@@ -19,6 +19,7 @@ from ifca.data.cells import Cells, cells_of
 from ifca.data.problems import Complain
 
 KINDS = (".csv", ".csv.gz", ".parquet")
+EXCEL = (".xlsx", ".xls", ".xlsm", ".ods")
 UNNAMED = "unnamed"  # what a column without a name is called; pandas writes its row numbers so
 _TRUE, _FALSE = ("1", "true", "yes", "test"), ("0", "false", "no", "train", "")
 
@@ -80,6 +81,12 @@ def kind_of(file: Path) -> str:
 def name_of(file: Path) -> str:
     """The name of a file without its kind: a client's id."""
     return file.name.removesuffix(kind_of(file))
+
+
+def check_no_spreadsheet(file: Path, complain: Complain) -> None:
+    """Say what to do with a workbook; the table in it may be one of several."""
+    if file.suffix.lower() in EXCEL and file.name[0] not in ".~":  # those are of an open program
+        complain(f"{file}: is a spreadsheet; save its table as .csv ('Save as' in Excel), and take it away")
 
 
 def read_table(file: Path, complain: Complain) -> Table | None:

@@ -35,7 +35,8 @@ def inspection_lines(report: dict[str, Any], width: int = 100) -> Iterator[str]:
     elif report["path"].endswith(".toml"):
         yield f"this can be trained on: ifca run {report['path']}"
     else:
-        yield "this can be trained on: --write job.toml writes a config, then: ifca run job.toml"
+        yield f"this can be trained on: {report['command']}"
+        yield "to change what is done, --write job.toml writes a config for: ifca run job.toml"
 
 
 def _columns(report: dict[str, Any], width: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -11,9 +12,11 @@ from rich.table import Table
 from ifca.report.badly_served import badly_served
 from ifca.report.read_run import RunFolder
 from ifca.report.words import size_of, title_of
+from ifca.runs.clients_table import CLIENTS
 
 LARGE = 1e5  # from here on numbers are shown by their leading digits
 QUALITY = {"auroc": "AUROC", "f1": "F1", "mae": "MAE", "r2": "R2"}
+MOST_NAMES = 12  # of a cluster
 FEW = 2  # events of one kind that are shown one by one
 
 
@@ -82,6 +85,20 @@ def clusters_table(run: RunFolder) -> Table:
         more = _quality(None if judged is None else judged[cluster["cluster"]], names)
         table.add_row(*who, tested, *more, _number(cluster["train_loss"]), *counts)
     return table
+
+
+def member_sentences(run: RunFolder) -> Iterator[str]:
+    """Who is in which cluster: the first clients of each by name, and where all of them stand."""
+    short = False
+    for cluster in run.summary["clusters"]:
+        j = cluster["cluster"]
+        names = [row["id"] for row in run.clients if row["train_samples"] != "0" and row["cluster"] == str(j)]
+        more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES + 1 else ""
+        short = short or bool(more)
+        if names:
+            yield f"cluster {j}: {', '.join(names[: MOST_NAMES if more else None])}{more}"
+    if short:
+        yield f"all of them: {run.path / CLIENTS}"
 
 
 def restarts_table(run: RunFolder) -> Table:

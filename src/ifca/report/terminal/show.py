@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ifca.core.callbacks import Callback, Several
+from ifca.core.callbacks import Callback, Several, Silent, Training
 from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
@@ -18,6 +18,7 @@ from ifca.report.terminal.run_tables import (
     clusters_table,
     comparison_table,
     events_table,
+    member_sentences,
     restarts_table,
 )
 from ifca.report.terminal.use_tables import metrics_table
@@ -29,10 +30,22 @@ def watched(
 ) -> None:
     """Train under a progress bar, telling the trackers of these names too; then show what came out."""
     console, others = Console(), trackers(track, folder)
-    _say(console, f"run folder: {folder} ('ifca watch {folder}' shows it live)")
     with watching(console, plain=quiet or not console.is_terminal) as progress:
-        job(Several([progress, *others]))
+        job(Several([_NamesFolder(console, folder), progress, *others]))
     show(console, folder)
+
+
+class _NamesFolder(Silent):
+    """Says where the run is, once it has begun: a job that is refused has no folder."""
+
+    def __init__(self, console: Console, folder: Path) -> None:
+        self._console, self._folder, self._said = console, folder, False
+
+    def started(self, training: Training) -> None:  # noqa: ARG002
+        """Of the first training."""
+        if not self._said:
+            _say(self._console, f"run folder: {self._folder} ('ifca watch {self._folder}' shows it live)")
+        self._said = True
 
 
 def show(console: Console, folder: Path) -> None:
@@ -49,6 +62,8 @@ def show(console: Console, folder: Path) -> None:
         console.print(restarts_table(finished))
     if summary["clusters"] is not None:
         console.print(clusters_table(finished))
+        for sentence in [] if summary["true_clusters"] else member_sentences(finished):
+            _say(console, sentence)
         if summary.get("events"):
             console.print(events_table(finished))
         if grew_worse(finished):

@@ -36,7 +36,8 @@ def prediction_lines(told: list[dict[str, Any]]) -> Iterator[str]:
         n = sum(one["samples"] for one in known)
         right = sum(one["accuracy"] * one["samples"] for one in known)
         score = f", accuracy {100 * right / n:.2f} % on their labels" if n else ""
-        yield f"model of cluster {j}: {len(mine)} clients, {samples} samples{score}"
+        clients = "1 client" if len(mine) == 1 else f"{len(mine)} clients"
+        yield f"model of cluster {j}: {clients}, {samples} samples{score}"
 
 
 def quality_lines(report: dict[str, Any]) -> list[str]:
