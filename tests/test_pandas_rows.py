@@ -146,3 +146,19 @@ def test_what_is_not_known_before_fit_is_not_there() -> None:
 def _file(folder: Path, name: str) -> Path:
     (folder / "clients").mkdir(exist_ok=True)
     return folder / "clients" / f"{name}.csv"
+
+
+def test_several_targets_beside_words() -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.standard_normal(N), "w": rng.choice(["u", "v"], N)})
+    y = np.stack([5 + 2 * x["a"], 3 * (x["w"] == "u")], 1)
+    model = IFCA(1, rounds=30).fit(x, y, groups=GROUPS)
+    said = model.predict(x, groups=GROUPS)
+    assert r2_score(y, said) > 0.9
+    assert model.score(x, y, groups=GROUPS) > 0.9
+
+
+def test_a_column_twice_is_one_sentence() -> None:
+    x = pd.DataFrame([[1.0, 2.0, "u"]] * 12, columns=["a", "a", "w"])
+    with pytest.raises(InvalidInput, match="X has the column a twice"):
+        IFCA(1, rounds=1).fit(x, [0, 1] * 6, groups=[0, 1, 2] * 4)

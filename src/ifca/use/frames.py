@@ -35,11 +35,12 @@ def is_messy(X: Any, y: Any) -> bool:
 def prepared_frame(X: Any, y: Any, groups: Any) -> list[Client]:
     """The clients of a table, each column prepared by what it holds, as 'ifca run' does with files."""
     columns = _columns(X)
-    label, client = _free(str(getattr(y, "name", None) or "y"), columns), _free("client", columns)
-    columns |= {label: _label(y), client: np.array([str(one) for one in groups], dtype=object)}
+    targets, client = _targets(y, columns), _free("client", columns)
+    columns |= {name: _label(one) for name, one in targets.items()}
+    columns[client] = np.array([str(one) for one in groups], dtype=object)
     table = Table(Path("X"), columns, np.arange(len(groups)), "row")
     kind: Kind = "regression" if np.asarray(y).dtype.kind == "f" else "auto"
-    reading = Columns(label=(label,), client=client, kind=kind)
+    reading = Columns(label=tuple(targets), client=client, kind=kind)
     return clients_of(rows_of(table, reading, None), reading)
 
 
@@ -63,6 +64,9 @@ def features_of_frame(
 
 def _columns(X: Any) -> dict[str, NDArray[Any]]:
     if is_frame(X):
+        twice = [str(name) for name, again in zip(X.columns, X.columns.duplicated(), strict=True) if again]
+        if twice:
+            raise InvalidInput(f"X has the column {twice[0]} twice")
         return {str(name): _cells(X[name]) for name in X.columns}
     rows = np.asarray(X)
     if rows.ndim != 2:
@@ -81,6 +85,16 @@ def _cells(values: Any) -> NDArray[Any]:
     return np.array(
         [None if gone else _text(v) for v, gone in zip(plain.tolist(), missing, strict=True)], dtype=object
     )
+
+
+def _targets(y: Any, taken: Collection[str]) -> dict[str, Any]:
+    """The label, or the several targets of a regression, by names that no column has."""
+    values = np.asarray(y)
+    if values.ndim == 1:
+        return {_free(str(getattr(y, "name", None) or "y"), taken): y}
+    return {
+        _free(f"y{i}" if values.shape[1] > 1 else "y", taken): values[:, i] for i in range(values.shape[1])
+    }
 
 
 def _label(y: Any) -> NDArray[Any]:
