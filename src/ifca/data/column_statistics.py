@@ -83,11 +83,26 @@ class ColumnStatistics:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ColumnStatistics:
-        """The inverse of to_json."""
+        """The inverse of to_json; ValueError: no column has such statistics."""
         known = {**content, "sketch": {int(bucket): int(n) for bucket, n in content["sketch"]}}
         if content["smallest"] is None:
             del known["smallest"], known["largest"]
-        return cls(**known)
+        found = cls(**known)
+        if not found._is_possible():
+            raise ValueError("no column has such statistics")
+        return found
+
+    def _is_possible(self) -> bool:
+        """Whether an honest client may say this."""
+        counts = [self.rows, self.holes, self.numbers, self.whole, self.dates, self.distinct, self.untold]
+        counts += [*(self.values or {}).values(), *self.sketch.values()]
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            return False
+        if self.holes + self.numbers > self.rows or sum(self.sketch.values()) != self.numbers:
+            return False
+        return not self.numbers or (
+            math.isfinite(self.smallest) and math.isfinite(self.largest) and self.smallest <= self.largest
+        )
 
 
 Statistics = Mapping[str, ColumnStatistics]
