@@ -141,9 +141,28 @@ def test_who_joins_later_changes_neither_scales_nor_the_model() -> None:
     assert float(after.target_scaling.scale) == 2**0.5  # 1 within, 1 between
 
 
+def test_one_who_does_not_tell_its_moments_does_not_end_scaling_for_all() -> None:
+    known = {"place": -1, "test_samples": 0, "input_shape": (3,), "target_shape": (), "pixels": False}
+    first, second, silent = (
+        Member(name, samples=2, classes=-1, cluster=None, node=i, target_moments=told, **known)  # type: ignore[arg-type]
+        for i, (name, told) in enumerate({"a": (1.0, 1.0), "b": (3.0, 1.0), "c": ()}.items(), 1)
+    )
+    faults = FaultLog()
+    roster = Roster(()).joined([first, second, silent], [1, 2, 3], faults, 0)
+    assert roster.federation().target_scaling is not None
+    assert faults.counts == {"refused": 1}
+    begun = replace(roster, begun=True)  # then nobody is asked any more
+    assert len(begun.joined([silent], [1, 2, 3], faults, 1).members) == 3
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [{"target_moments": [1.0]}, {"target_moments": [1.0, -1.0]}, {"target_moments": [float("nan"), 1.0]}],
+    [
+        {"target_moments": [1.0]},
+        {"target_moments": [1.0, -1.0]},
+        {"target_moments": [float("nan"), 1.0]},
+        {"target_moments": [1e300, 1.0]},
+    ],
 )
 def test_moments_that_no_honest_client_sends_are_refused(wrong: dict[str, Any]) -> None:
     raw = Federation.from_arrays([np.ones((4, 2))], [np.array([1.0, 2, 3, 4])])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ifca.data.cells import cells_of
+from ifca.data.column_statistics import ColumnStatistics, client_statistics
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.use.predict import predict
@@ -114,3 +116,31 @@ def test_a_table_of_words_needs_a_config_that_says_so(config: Path, tmp_path: Pa
     grid = grid_of(config, tmp_path / "clients")
     with pytest.raises(Exception, match=r"c0\.csv: has words, holes or classes by name"):
         serve(grid, read_config(config), tmp_path / "run")
+
+
+def test_a_column_that_one_client_has_alone_is_not_used(config: Path, tmp_path: Path) -> None:
+    expected = run(read_config(config), tmp_path / "run")
+    file = tmp_path / "clients" / "c2.csv"
+    head, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([f"bmi,{head}", *[f"{20 + i % 9},{row}" for i, row in enumerate(rows)]]) + "\n")
+    found = serve(grid_of(config, tmp_path / "clients"), read_config(config), tmp_path / "federated")
+    assert found["faults"] == {}
+    assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": "many"},
+        {"holes": -1},
+        {"numbers": 9},
+        {"smallest": float("nan")},
+        {"values": {"1": 2.5}},
+        {"sketch": [[3, -1], [4, 4]]},
+    ],
+)
+def test_statistics_that_no_honest_client_tells_are_refused(wrong: dict[str, Any]) -> None:
+    told = client_statistics({"a": cells_of(np.array([1.0, 2.0, 3.0]))})["a"].to_json()
+    assert ColumnStatistics.from_json(told).numbers == 3
+    with pytest.raises((ValueError, TypeError)):
+        ColumnStatistics.from_json(told | wrong)

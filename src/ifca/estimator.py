@@ -150,7 +150,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         """Train; restarts keep the start with the lowest training loss of the clients.
 
         X: rows [n, ...], as an array or a DataFrame, or a list with an array per client, or a Federation
-        alone. y: classes (integers from 0, or words) or targets (floats), or the name of X's column that has
+        alone. y: classes (integers, or words) or targets (floats), or the name of X's column that has
         them. groups: whose each row is [n], or the name of X's column that says so. Columns of words, dates
         and missing cells are prepared as 'ifca run' prepares tables, and predict does the same.
         """

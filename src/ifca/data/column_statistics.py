@@ -68,9 +68,11 @@ class ColumnStatistics:
         """The (lower) middle of the numbers to 0.2 %; 0 where there are none."""
         if not self.numbers:
             return 0.0
-        middle = _middle({_value(bucket): n for bucket, n in self.sketch.items()}, self.numbers)
-        middle = min(max(middle, self.smallest), self.largest)
-        return float(round(middle)) if self.whole == self.numbers else float(f"{middle:.4g}")
+        low, high = _bounds(_middle(self.sketch, self.numbers))
+        middle = (max(low, self.smallest) + min(high, self.largest)) / 2
+        short = float(round(middle)) if self.whole == self.numbers else float(f"{middle:.4g}")
+        # Of numbers that differ in later digits only (1234567890.1, ...) four digits are not enough.
+        return short if self.smallest <= short <= self.largest else middle
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -81,11 +83,26 @@ class ColumnStatistics:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> ColumnStatistics:
-        """The inverse of to_json."""
+        """The inverse of to_json; ValueError: no column has such statistics."""
         known = {**content, "sketch": {int(bucket): int(n) for bucket, n in content["sketch"]}}
         if content["smallest"] is None:
             del known["smallest"], known["largest"]
-        return cls(**known)
+        found = cls(**known)
+        if not found._is_possible():
+            raise ValueError("no column has such statistics")
+        return found
+
+    def _is_possible(self) -> bool:
+        """Whether an honest client may say this."""
+        counts = [self.rows, self.holes, self.numbers, self.whole, self.dates, self.distinct, self.untold]
+        counts += [*(self.values or {}).values(), *self.sketch.values()]
+        if not all(isinstance(count, int) and count >= 0 for count in counts):
+            return False
+        if self.holes + self.numbers > self.rows or sum(self.sketch.values()) != self.numbers:
+            return False
+        return not self.numbers or (
+            math.isfinite(self.smallest) and math.isfinite(self.largest) and self.smallest <= self.largest
+        )
 
 
 Statistics = Mapping[str, ColumnStatistics]
@@ -151,18 +168,21 @@ def _sketch(numbers: NDArray[np.float64]) -> dict[int, int]:
     return {int(bucket): int(n) for bucket, n in zip(buckets, counts, strict=True)}
 
 
-def _value(bucket: int) -> float:
-    """The middle of a bucket."""
-    return 0.0 if bucket == 0 else math.copysign(_TINY * _GAMMA ** (abs(bucket) - 0.5), bucket)
+def _bounds(bucket: int) -> tuple[float, float]:
+    """Between which numbers a bucket lies."""
+    if bucket == 0:
+        return 0.0, 0.0
+    low, high = _TINY * _GAMMA ** (abs(bucket) - 1), _TINY * _GAMMA ** abs(bucket)
+    return (low, high) if bucket > 0 else (-high, -low)
 
 
-def _middle(counts: dict[float, int], n: int) -> float:
-    """The lower median of values that occur so often."""
+def _middle(counts: dict[int, int], n: int) -> int:
+    """The bucket of the lower median; counts: of each bucket."""
     seen = 0
-    for value in sorted(counts):
-        seen += counts[value]
+    for bucket in sorted(counts):
+        seen += counts[bucket]
         if 2 * seen >= n:
-            return value
+            return bucket
     raise AssertionError("there are no numbers")
 
 

@@ -51,10 +51,9 @@ class Scaling:
         return ((exact - self.mean.to(x.device)) / self.scale.to(x.device)).to(kind)
 
     def undo(self, outputs: Tensor) -> Tensor:
-        """What a model says [n, ...] in the units of the targets."""
+        """What a model says [n, ...] in the units of the targets; float64, as a mean may dwarf its scale."""
         scale, mean = (part.flatten().to(outputs.device) for part in (self.scale, self.mean))
-        flat = outputs.reshape(len(outputs), -1).double() * scale + mean
-        return flat.to(outputs.dtype).view_as(outputs)
+        return (outputs.reshape(len(outputs), -1).double() * scale + mean).view_as(outputs)
 
     def to_json(self) -> dict[str, Any]:
         """For a file's header."""

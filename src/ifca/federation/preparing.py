@@ -82,8 +82,8 @@ def _answer(session: Session, node: int, message: Message | None, part: str) -> 
         told: dict[str, Any] = json.loads(reply[part]) if part in reply else {}
         if "columns" in told:
             columns = {name: ColumnStatistics.from_json(one) for name, one in told["columns"].items()}
-            return {"columns": columns, "label": tuple(told["label"])}
-        return told
+            return {"columns": columns, "label": tuple(map(str, told["label"]))}
+        return {} if "preparation" not in told else {"ready": Preparation.from_json(told["preparation"])}
     except (Unusable, KeyError, ValueError, TypeError, AttributeError) as reason:
         session.faults.add(0, "?", node, "malformed", f"told nothing of its table ({reason})")
         return {}
@@ -91,15 +91,18 @@ def _answer(session: Session, node: int, message: Message | None, part: str) -> 
 
 def _agreed(told: list[dict[str, Any]], data: FolderData) -> Preparation | None:
     """The preparation by the statistics of all clients, or the one that they have already."""
-    ready = next((one for one in told if "preparation" in one), None)
-    if ready is not None:
-        return Preparation.from_json(ready["preparation"])
+    for one in told:
+        if "ready" in one:
+            made: Preparation = one["ready"]
+            return made
     tables = [one for one in told if "columns" in one]
     if not tables:
         return None
-    label = Counter(one["label"] for one in tables).most_common(1)[0][0]
+    # What most tables have: a column that one client has alone would shut out all the others.
+    label, names = Counter((one["label"], frozenset(one["columns"])) for one in tables).most_common(1)[0][0]
+    alike = [one["columns"] for one in tables if one["label"] == label and names <= one["columns"].keys()]
     return fitted(
-        merged(one["columns"] for one in tables if one["label"] == label),
+        merged({name: told for name, told in one.items() if name in names} for one in alike),
         label,
         data.columns,
         task=data.task,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Client
-from ifca.data.cells import cells_of
+from ifca.data.cells import cells_of, text_of
+from ifca.data.fit_preparation import Override
 from ifca.data.preparation import Preparation
 from ifca.data.sources.columns import Columns, Kind, rows_of
 from ifca.data.sources.prepared_clients import clients_of
@@ -33,26 +34,39 @@ def is_messy(X: Any, y: Any) -> bool:
 
 def prepared_frame(X: Any, y: Any, groups: Any) -> list[Client]:
     """The clients of a table, each column prepared by what it holds, as 'ifca run' does with files."""
-    columns = {name: _truths(values) for name, values in _columns(X).items()}
-    label, client = _free(str(getattr(y, "name", None) or "y"), columns), _free("client", columns)
-    columns |= {label: _cells(y), client: np.array([str(one) for one in groups], dtype=object)}
+    columns = _columns(X)
+    targets, client = _targets(y, columns), _free("client", columns)
+    columns |= {name: _label(one) for name, one in targets.items()}
+    columns[client] = np.array([str(one) for one in groups], dtype=object)
     table = Table(Path("X"), columns, np.arange(len(groups)), "row")
     kind: Kind = "regression" if np.asarray(y).dtype.kind == "f" else "auto"
-    reading = Columns(label=(label,), client=client, kind=kind)
+    reading = Columns(label=tuple(targets), client=client, kind=kind)
     return clients_of(rows_of(table, reading, None), reading)
 
 
-def features_of_frame(verb: str, X: Any, preparation: Preparation) -> NDArray[np.float64]:
-    """The features of rows, prepared as in training; columns that were not used there are not looked at."""
-    columns = _columns(X)
+def features_of_frame(
+    verb: str, X: Any, preparation: Preparation, taken_as: Mapping[str, Override]
+) -> NDArray[np.float64]:
+    """The features of rows, prepared as in training; columns that were not used there are not looked at.
+
+    taken_as: as of Columns; words in a column of numbers are refused where it does not call it so.
+    """
+    columns, table = _columns(X), {}
     for column in preparation.used:
         if column.name not in columns:
             raise InvalidInput(f"{verb}: X has no column {column.name}, which was there in training")
-    return preparation.prepared({one.name: cells_of(columns[one.name]) for one in preparation.used})
+        cells = table[column.name] = cells_of(columns[column.name])
+        if column.kind == "number" and cells.words.any() and taken_as.get(column.name) != "number":
+            word = cells.texts[int(np.flatnonzero(cells.words)[0])]
+            raise InvalidInput(f"{verb}: column {column.name} of X holds {word!r}, which is not a number")
+    return preparation.prepared(table)
 
 
 def _columns(X: Any) -> dict[str, NDArray[Any]]:
     if is_frame(X):
+        twice = [str(name) for name, again in zip(X.columns, X.columns.duplicated(), strict=True) if again]
+        if twice:
+            raise InvalidInput(f"X has the column {twice[0]} twice")
         return {str(name): _cells(X[name]) for name in X.columns}
     rows = np.asarray(X)
     if rows.ndim != 2:
@@ -63,17 +77,37 @@ def _columns(X: Any) -> dict[str, NDArray[Any]]:
 def _cells(values: Any) -> NDArray[Any]:
     """A column as numbers, or as text with None where a cell is missing."""
     plain = np.asarray(values)
-    if plain.dtype.kind in "fiub":
+    if plain.dtype.kind in "fiu":
         return plain
+    if plain.dtype.kind in "mM":  # as lists they may be whole numbers of nanoseconds
+        plain = plain.astype(str).astype(object)
     missing = np.asarray(values.isna()) if hasattr(values, "isna") else np.array([v is None for v in plain])
     return np.array(
-        [None if gone else str(v) for v, gone in zip(plain.tolist(), missing, strict=True)], dtype=object
+        [None if gone else _text(v) for v, gone in zip(plain.tolist(), missing, strict=True)], dtype=object
     )
 
 
-def _truths(values: NDArray[Any]) -> NDArray[Any]:
-    """Truths as the words that stand for them in files; other columns as they are."""
-    return values if values.dtype.kind != "b" else np.where(values, "true", "false").astype(object)
+def _targets(y: Any, taken: Collection[str]) -> dict[str, Any]:
+    """The label, or the several targets of a regression, by names that no column has."""
+    values = np.asarray(y)
+    if values.ndim == 1:
+        return {_free(str(getattr(y, "name", None) or "y"), taken): y}
+    return {
+        _free(f"y{i}" if values.shape[1] > 1 else "y", taken): values[:, i] for i in range(values.shape[1])
+    }
+
+
+def _label(y: Any) -> NDArray[Any]:
+    """Labels as cells; of bools 0 and 1, which are equal to what was given."""
+    cells = _cells(y)
+    if any(isinstance(cell, bool) for cell in np.asarray(y).tolist()):
+        cells = np.array([{"False": "0", "True": "1"}.get(cell, cell) for cell in cells], dtype=object)
+    return cells
+
+
+def _text(cell: Any) -> str:
+    """As a file has it: a bool is a word, whether or not other cells of its column are missing."""
+    return str(cell) if isinstance(cell, bool) else text_of(cell)
 
 
 def _free(name: str, taken: Collection[str]) -> str:

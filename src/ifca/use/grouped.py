@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation
 from ifca.data.assemble import as_array
+from ifca.data.preparation import Preparation
 from ifca.use.frames import features_of_frame, is_frame, is_messy, prepared_frame
 from ifca.use.trained import Trained
 
@@ -28,13 +29,15 @@ class Rows:
     names: tuple[str, ...]  # of the clients, in the order in which they appear
     owner: NDArray[np.int64]  # [n] the place in names
     features: tuple[str, ...] | None  # names of the columns, where X has any
+    preparation: Preparation | None = None  # of labels that are other numbers than 0, 1, ...
 
     def clients(self) -> Iterator[Client]:
         """One after the other."""
         assert self.y is not None
         for i, name in enumerate(self.names):
             own = self.owner == i
-            yield Client(self.x[own], self.y[own], id=name, features=self.features)
+            parts = self.x[own], self.y[own]
+            yield Client(*parts, id=name, features=self.features, preparation=self.preparation)
 
 
 def federation_of(X: Any, y: Any, groups: Groups) -> Federation:
@@ -43,7 +46,18 @@ def federation_of(X: Any, y: Any, groups: Groups) -> Federation:
     if is_messy(table.X, table.y):
         names, owner = _owners("fit", table.groups, len(table.X))
         return Federation.from_clients(prepared_frame(table.X, table.y, np.array(names, dtype=object)[owner]))
-    return Federation.from_clients(rows_of("fit", X, y, groups).clients())
+    return Federation.from_clients(_numbered(rows_of("fit", X, y, groups)).clients())
+
+
+def _numbered(rows: Rows) -> Rows:
+    """Rows with class numbers from 0; where labels begin elsewhere (-1 and 1), names are kept for them."""
+    y = rows.y
+    if rows.x.ndim != 2 or y is None or y.ndim != 1 or y.dtype.kind not in "iu" or y.min() == 0:
+        return rows
+    labels, numbers = np.unique(y, return_inverse=True)
+    names = rows.features or [f"x{i}" for i in range(rows.x.shape[1])]
+    made = replace(Preparation.of_numbers(names, ("y",), False), class_names=tuple(map(str, labels.tolist())))
+    return replace(rows, y=numbers.astype(np.int64), preparation=made)
 
 
 def training_data(X: Any, y: Any, groups: Groups, client: str | int | None) -> Federation:
@@ -63,6 +77,13 @@ def rows_of(
     x, names = matrix_of(verb, X, trained)
     y = y if y is None or trained is None else trained.class_numbers(verb, y)
     labels = None if y is None else _labels(verb, y)
+    if (
+        labels is not None
+        and trained is not None
+        and trained.classes is not None
+        and labels.dtype.kind == "f"
+    ):
+        labels = labels.astype(np.int64) if (labels == np.rint(labels)).all() else labels
     clients, owner = _owners(verb, groups, len(x))
     if labels is not None and len(labels) != len(x):
         raise InvalidInput(f"{verb}: X has {len(x)} rows but y has {len(labels)}")
@@ -102,10 +123,9 @@ def matrix_of(
     """X as an array of numbers, and the names of its columns where it has any."""
     if not is_frame(X):
         return as_array("X", verb, X), None
-    if trained is not None and trained.preparation is not None:
-        known = trained.preparation
-        return features_of_frame(verb, X, known), known.features
     features = None if trained is None else trained.feature_names
+    if trained is not None and trained.preparation is not None and features is not None:
+        return features_of_frame(verb, X, trained.preparation, trained.columns().taken_as), features
     X = X if features is None else _in_order(verb, X, features)
     words = [name for name, kind in zip(X.columns, X.dtypes, strict=True) if kind.kind not in "fiub"]
     if words:

@@ -157,7 +157,7 @@ def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuni
         made = predicted(trained, one.x[some], one.y[some], one.where, cluster, tuning, key_of(one.id))
         data = as_data(trained, one.x, None)
         outputs = (
-            flat(made.personal.outputs(data.x))
+            flat(trained.in_units(made.personal.outputs(data.x)))
             if made.personal is not None
             else outputs_of(trained, trained.model(made.cluster), data)
         )
@@ -208,8 +208,15 @@ def flat(outputs: Tensor) -> NDArray[Any]:
 
 def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Samples as the models saw them in training; without labels they are zero."""
-    inputs = trained.inputs(torch.from_numpy(np.ascontiguousarray(x)))
-    labels = torch.zeros(len(x)) if y is None else trained.targets(torch.from_numpy(np.ascontiguousarray(y)))
+    x = np.require(
+        x, requirements=("C", "W")
+    )  # torch warns of arrays that cannot be written, as pandas gives
+    inputs = trained.inputs(torch.from_numpy(x))
+    labels = (
+        torch.zeros(len(x))
+        if y is None
+        else trained.targets(torch.from_numpy(np.require(y, requirements=("C", "W"))))
+    )
     labels = labels.to(inputs.dtype) if labels.is_floating_point() else labels.long()
     return Data(inputs, labels, torch.ones(len(x), dtype=inputs.dtype))
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from ifca.core.client import mean_loss
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, NotFitted
 from ifca.core.types import Data
 from ifca.data import Client, Federation
 from ifca.use.answers import Assignment, Personal
@@ -60,15 +60,18 @@ class TrainedModels:
             raise InvalidInput("predict_proba: this is a regression, which has no classes")
         return self._said("predict_proba", X, cluster, groups).probabilities
 
-    def score(self, X: Any, y: Any = None, groups: Groups = None) -> float:
+    def score(self, X: Any, y: Any = None, groups: Groups = None, sample_weight: None = None) -> float:
         """Accuracy over all samples; in regression R2.
 
         X, y, groups: rows and whose they are. A client of the training is served by the model of its
         cluster. One that was not in training chooses its model by one half of its rows, and is scored on
         the other half. X may also be a federation: clients choose by its training data and are scored on
-        its test data (where it has none, on its training data).
+        its test data (where it has none, on its training data). sample_weight: a Pipeline of scikit-learn
+        names it; rows cannot be weighted.
         """
         trained = self._trained("score")
+        if sample_weight is not None:
+            raise InvalidInput("score: every row counts alike; sample_weight must be None")
         if isinstance(X, Federation):
             return score_federation(trained, X)
         rows = rows_of("score", X, y, self.client if groups is None else groups, trained)
@@ -157,7 +160,7 @@ class TrainedModels:
     def _trained(self, verb: str) -> Trained:
         """The models as they are used, after fit or load."""
         if not hasattr(self, "_use"):
-            raise InvalidInput(f"{verb}: call fit first")
+            raise NotFitted(f"{verb}: call fit first")
         if self._use.header["personal"]:
             raise InvalidInput(f"{verb}: local models belong to one client each; a new client has none")
         return self._use

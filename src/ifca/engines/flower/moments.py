@@ -13,6 +13,9 @@ from ifca.data.scaling import Scaling
 
 Moments = tuple[float, ...]
 """Means, then variances; empty: not told."""
+LARGEST = (
+    1e150  # the square of a larger one may be infinite, and with it the scale of all; NaN is not smaller
+)
 
 
 def moments_of(values: Tensor) -> list[float]:
@@ -25,7 +28,7 @@ def are_possible(moments: Moments, shape: tuple[int, ...]) -> bool:
     """Whether an honest client may say this of samples of a shape."""
     size = math.prod(shape)
     return not moments or (
-        len(moments) == 2 * size and all(map(math.isfinite, moments)) and min(moments[size:]) >= 0
+        len(moments) == 2 * size and all(abs(one) < LARGEST for one in moments) and min(moments[size:]) >= 0
     )
 
 

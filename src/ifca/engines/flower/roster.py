@@ -47,6 +47,11 @@ class Member:
         """What must be the same for all clients."""
         return self.input_shape, self.target_shape, self.pixels, self.classes < 0, self.cluster is None
 
+    @property
+    def told(self) -> tuple[bool, bool]:
+        """Whether it told means and variances of features and targets: one who does not ends it for all."""
+        return bool(self.feature_moments), bool(self.target_moments)
+
 
 @dataclass(frozen=True)
 class Roster:
@@ -87,6 +92,11 @@ class Roster:
                 faults.add(t, new.id, new.node, "refused", f"node {old.node} has this name already")
             elif members and new.kind != next(iter(members.values())).kind:
                 faults.add(t, new.id, new.node, "refused", "its samples are of another kind than the others'")
+            elif not self.begun and members and new.told != next(iter(members.values())).told:
+                detail = "others are to be standardised and it is not, or it is and they are not"
+                faults.add(
+                    t, new.id, new.node, "refused", f"{detail}: its config must say the same as theirs"
+                )
             elif old is not None:
                 members[new.id] = replace(old, node=new.node)
             else:
