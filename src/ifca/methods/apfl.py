@@ -3,7 +3,8 @@
 A client's model is  alpha v + (1 - alpha) w,  parameter by parameter. In every step a participant moves
 1. the common model:  w <- w - gamma grad F_i(w)
 2. its own:           v <- v - gamma alpha grad F_i(alpha v + (1 - alpha) w)
-3. the share:         alpha <- alpha - gamma (<v - w, grad F_i(alpha v + (1 - alpha) w)> + 0.02 alpha), in [0, 1]
+3. the share:         alpha <- alpha - gamma (<v - w, grad F_i(alpha v + (1 - alpha) w)> + 0.02 alpha)
+   (kept between 0 and 1)
 and sends w; v and alpha stay.
 
 Source: Deng, Kamani, Mahdavi 2020. alpha begins at 1/2. The term 0.02 alpha is that of public versions.
@@ -46,11 +47,13 @@ def mixed(theta: Params) -> Params:
     if SHARE not in theta:
         return theta
     alpha, common = theta[SHARE], common_part(theta)
-    return {name: _between(alpha, value, common[name]) for name, value in own_part(theta).items() if name != SHARE}
+    return {
+        name: _between(alpha, value, common[name]) for name, value in own_part(theta).items() if name != SHARE
+    }
 
 
 def _between(alpha: Tensor, own: Tensor, common: Tensor) -> Tensor:
-    share = alpha.reshape(*alpha.shape, *[1] * (own.dim() - alpha.dim()))
+    share = alpha.reshape((*alpha.shape, *[1] * (own.dim() - alpha.dim())))
     return share * own + (1 - share) * common
 
 
@@ -68,7 +71,8 @@ def client(
         mine = widely(
             {n: x - step * alpha * slope[n] for n, x in v.items()}, local_step(task, w, step, batch)
         )
-        mine[SHARE] = (alpha - step * (apart + DECAY * alpha)).clamp(0, 1)
+        decay = DECAY * (batch.weight.sum() > 0)  # no samples: no step
+        mine[SHARE] = (alpha - step * (apart + decay * alpha)).clamp(0, 1)
     return ClientReply(j, losses, mine)
 
 
@@ -81,5 +85,4 @@ APFL = replace(
     widened=widened,
     task=seen_as(mixed),
     shared=common_names,
-    served=mixed,
 )

@@ -5,8 +5,8 @@ In every round a participant
 2. takes as many steps on its own model v:  v <- v - gamma (grad F_i(v) + lambda (v - w_sent))
 3. sends w; v stays                                                             shared: common_names
 
-Source: Li et al. 2021. lambda is `ditto_lambda`. Deviations: own steps are as many as common ones, on the same
-batches; on Flower the server keeps v for the client between its turns.
+Source: Li et al. 2021. lambda is `ditto_lambda`. Deviations: own steps are as many as common ones, on
+the same batches; on Flower the server keeps v for the client between its turns.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def client(
     w, v = sent, own_part(select(theta, j))
     for batch in batches(recipe.local_steps, task, data, plan):
         w, slope = local_step(task, w, step, batch), gradient(task, v, batch)
-        v = {n: x - step * (slope[n] + recipe.ditto_lambda * (x - sent[n])) for n, x in v.items()}
+        pull = recipe.ditto_lambda * (batch.weight.sum() > 0)  # no samples: no step
+        v = {n: x - step * (slope[n] + pull * (x - sent[n])) for n, x in v.items()}
     return ClientReply(j, losses, widely(v, w))
 
 
@@ -52,5 +53,4 @@ DITTO = replace(
     widened=with_common,
     task=seen_as(own_part),
     shared=common_names,
-    served=own_part,
 )

@@ -7,7 +7,8 @@ In every round a participant
 4. sends all k models; pi stays. The server averages each.
 A client is served by the mixture  sum over j of pi_j p_j(x)  (a regression: of values).
 
-Source: Marfoq et al. 2021. k is the number of models. Deviation: averages weigh clients as `aggregation` says.
+Source: Marfoq et al. 2021. k is the number of models. Deviation: averages weigh clients as `aggregation`
+says.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def components(theta: Params) -> Params:
     return {name: value for name, value in theta.items() if name != PI}
 
 
-def task_of(recipe: Recipe, task: Task) -> Task:
+def task_of(_recipe: Recipe, task: Task) -> Task:
     """The mixture's outputs; a plain model's are its own."""
 
     def output(theta: Params, x: Tensor) -> Tensor:
         if PI not in theta:
             return task.output(theta, x)
-        each = [task.output(select(components(theta), j), x) for j in range(recipe.k)]
+        each = [task.output(select(components(theta), j), x) for j in range(len(theta[PI]))]
         return mixture(theta[PI], torch.stack(each), task)
 
     return replace(task, output=output, first=None)
@@ -90,11 +91,13 @@ def client(
         def objective(models: Params, batch: Data = batch, weight: Tensor = weight) -> Tensor:
             total = batch.weight.sum().clamp(min=1)
             value = torch.zeros((), dtype=weight.dtype, device=weight.device)
-            for at in range(recipe.k):
+            for at in range(len(pi)):
                 one = select(models, at)
-                value = value + (task.minimised(task.output(one, batch.x), batch.y) * weight[:, at]).sum() / total
+                value = (
+                    value + (task.minimised(task.output(one, batch.x), batch.y) * weight[:, at]).sum() / total
+                )
                 if task.penalty is not None:
-                    value = value + task.penalty(one)
+                    value = value + task.penalty(one) * (batch.weight.sum() > 0)
             return value
 
         slope = torch.func.grad(objective)(now)
@@ -113,5 +116,4 @@ FEDEM = replace(
     widened=widened,
     task=task_of,
     shared=lambda _recipe, names: frozenset(name for name in names if name != PI),
-    served=None,
 )

@@ -1,15 +1,15 @@
-"""FedPer and FedRep: our weight sharing turned inside out. The first layers are everybody's, the head is each one's.
+"""FedPer and FedRep: weight sharing turned inside out. The first layers are all clients', the head is one's.
 
 In every round
 1. participants are sent the base, and put their own head on it                         start, shared
 2. FedPer: they train both together (client_round of core/client.py)
    FedRep: they first train the head on the base as it was sent, then the base below
    the new head, each for all steps of the round                                        fedrep_client
-3. the server averages the bases                                                        server of personal_models.py
+3. the server averages the bases                                                        server
 
 The head is the last layer; `shared` in the config names the layers of the base instead.
-Sources: FedPer, Arivazhagan et al. 2019; FedRep, Collins et al. 2021. Deviation: FedRep's authors take ten passes
-for the head and one or five for the base; here both take the round's steps.
+Sources: FedPer, Arivazhagan et al. 2019; FedRep, Collins et al. 2021. Deviation: FedRep's authors take ten
+passes for the head and one or five for the base; here both take the round's steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def fedrep_client(
 
 
 FEDPER = replace(
-    LIKE_LOCAL, name="fedper", title="FedPer", about="FedPer: a base for all, a head for each client", shared=base
+    LIKE_LOCAL,
+    name="fedper",
+    title="FedPer",
+    about="FedPer: a base for all, a head for each client",
+    shared=base,
 )
 FEDREP = replace(
     LIKE_LOCAL,

@@ -3,13 +3,13 @@
 A client answers with the probabilities  lambda p_own(x) + (1 - lambda) p_common(x)  (a regression: values).
 In every round a participant
 1. takes the round's steps on its own model for its own loss, with four in five of its samples
-2. for each lambda of 0, 0.1, ..., 1 takes them on the common model for the loss of the mixture, on the same samples
+2. for each lambda of 0, 0.1, ..., 1 takes them on the common model for the loss of the mixture
 3. keeps the lambda, and the common model, with the lowest loss of the mixture on the fifth
 4. sends the common model; its own and lambda stay
 
-Source: Mansour, Mohri, Ro, Suresh 2020 (no code of theirs is public). Deviations: the own model descends its own loss,
-since the mixture's does not move it where lambda is 0, and it would never be chosen again; every fifth sample
-chooses lambda, so that a model that has learned its own samples by heart does not win.
+Source: Mansour, Mohri, Ro, Suresh 2020 (no code of theirs is public). Deviations: the own model descends
+its own loss, since the mixture's does not move it where lambda is 0, and it would never be chosen again;
+every fifth sample chooses lambda, so that a model that has learned its samples by heart does not win.
 """
 
 from __future__ import annotations
@@ -81,5 +81,4 @@ MAPPER = replace(
     widened=widened,
     task=task_of,
     shared=common_names,
-    served=None,
 )

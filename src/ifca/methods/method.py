@@ -138,13 +138,11 @@ class Method:
     serves: Callable[[ClusterState, Tensor], Tensor] = serve_assigned
     """state, losses of the training clients under all models [m, k] -> the model that serves each [m]."""
     widened: Callable[[Recipe, Params], Params] = lambda _recipe, model: model
-    """recipe, a model as it was drawn -> the parameters that a client trains (Ditto: its own and a common)."""
+    """recipe, a model as it was drawn -> what a client trains (Ditto: its own and a common one)."""
     task: Callable[[Recipe, Task], Task] = lambda _recipe, task: task
     """recipe, the model as a function -> the same of the widened parameters."""
     shared: Callable[[Recipe, list[str]], frozenset[str]] | None = None
     """recipe, names of parameters -> those that all models have in common; None: recipe.shared says it."""
-    served: Callable[[Params], Params] | None = lambda theta: theta
-    """widened models [m, ...] -> the plain models that serve clients; None: they are mixtures of several."""
     finish: Callable[[Problem, ClusterState, Ask], tuple[ClusterState, list[Event]]] = all_is_said
     """problem, the state after the last round, a way to ask once more -> the state that is kept; events."""
     joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow

@@ -1,4 +1,4 @@
-"""MOCHA for linear models: a model per client, and a matrix that says how clients are related, learned with them.
+"""MOCHA for linear models: a model per client, and how clients are related, learned with them.
 
 Minimise over W = [w_1 ... w_m] and Omega:  sum over i of F_i(w_i) + lambda/2 tr(W Omega W'). In every round
 1. participants take their steps on their own loss                                      client_round
@@ -6,10 +6,10 @@ Minimise over W = [w_1 ... w_m] and Omega:  sum over i of F_i(w_i) + lambda/2 tr
 3. every 10 rounds Omega becomes the inverse of  Sigma = (W'W)^(1/2) / tr (W'W)^(1/2)     related
 It begins with Omega = m I: nobody is related.
 
-Source: Smith, Chiang, Sanjabi, Talwalkar 2017. lambda is `mocha_lambda`. Deviations: theirs solves a dual by coordinate
-ascent; here the loss is descended and the regulariser's step is exact (its proximal map), with one local step the
-proximal gradient method for the same problem. Sigma's eigenvalues are at least 1e-7 of the largest. The server
-sees all models. Models must be linear: for networks a distance between weights says nothing.
+Source: Smith, Chiang, Sanjabi, Talwalkar 2017. lambda is `mocha_lambda`. Deviations: theirs solves a dual by
+coordinate ascent; here the loss is descended and the regulariser's step is exact (its proximal map), with one
+local step the proximal gradient method for the same problem. Sigma's eigenvalues are at least 1e-7 of the
+largest. The server sees all models. Models must be linear: a distance between networks' weights says little.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def server(
 def together(w: Tensor, omega: Tensor, pull: float) -> Tensor:
     """The proximal map of pull/2 tr(W Omega W'). w: a model per row [m, d]."""
     eye = torch.eye(len(w), dtype=w.dtype)
-    return torch.linalg.solve(eye + pull * omega, w)
+    found: Tensor = torch.linalg.solve(eye + pull * omega, w)
+    return found
 
 
 def related(w: Tensor) -> Tensor:
@@ -68,7 +69,8 @@ def related(w: Tensor) -> Tensor:
     roots = values.clamp(min=0).sqrt()
     roots = roots.clamp(min=max(float(roots.max()) * LEAST, 1e-30))
     roots = roots / roots.sum()
-    return (vectors / roots) @ vectors.T
+    found: Tensor = (vectors / roots) @ vectors.T
+    return found
 
 
 def _flat(theta: Params) -> Tensor:
@@ -77,7 +79,7 @@ def _flat(theta: Params) -> Tensor:
 
 def _back(flat: Tensor, like: Params) -> Params:
     sizes = [value[0].numel() for value in like.values()]
-    parts = zip(like.items(), flat.split(sizes, 1), strict=True)
+    parts = zip(like.items(), torch.split(flat, sizes, 1), strict=True)
     return {name: part.reshape(value.shape).to(value) for (name, value), part in parts}
 
 

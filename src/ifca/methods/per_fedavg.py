@@ -3,13 +3,14 @@
 In every step of a round a participant, with samples D, D' and D'' of its own,
 1. adapts:        w' = w - alpha grad F(w; D)
 2. first order:   w <- w - beta g,  g = grad F(w'; D')
-   Hessian-free:  w <- w - beta (g - alpha d),  d = [grad F(w + delta g; D'') - grad F(w - delta g; D'')] / (2 delta)
-and sends w; the server averages. A client is served by w - alpha grad F(w; all of its training data), which it
-makes anew from the model that it is sent; after the last round all do that once more (finish).
+   Hessian-free:  w <- w - beta (g - alpha d),
+                  d = [grad F(w + delta g; D'') - grad F(w - delta g; D'')] / (2 delta)
+and sends w; the server averages. A client is served by w - alpha grad F(w; all of its training data),
+which it makes anew from the model that it is sent; after the last round all do that once more (finish).
 
-Source: Fallah, Mokhtari, Ozdaglar 2020. beta is `step_size`, alpha `inner_step_size` (none: the same), delta 0.001.
-Deviations: the three samples are consecutive batches of the round, of which neighbours share two; on whole
-data they are the same. Between rounds a client's model is adapted from what it was last sent.
+Source: Fallah, Mokhtari, Ozdaglar 2020. beta is `step_size`, alpha `inner_step_size` (none: the same), delta
+0.001. Deviations: the three samples are a batch of the round and the two before it; on whole data they are
+the same. Between rounds a client's model is adapted from what it was last sent.
 """
 
 from __future__ import annotations
@@ -56,14 +57,15 @@ def client(
     served = local_step(task, w, alpha, data)
     parts = list(batches(recipe.local_steps, task, data, plan))
     for q in range(len(parts)):
-        here, there, beyond = (parts[(q + i) % len(parts)] for i in range(3))
+        here, there, beyond = (parts[max(q - i, 0)] for i in range(3))
         g = gradient(task, local_step(task, w, alpha, here), there)
         if hessian_free:
             up, down = (
                 gradient(task, {n: x + s * DELTA * g[n] for n, x in w.items()}, beyond) for s in (1, -1)
             )
             g = {n: x - alpha * (up[n] - down[n]) / (2 * DELTA) for n, x in g.items()}
-        w = {n: x - step * g[n] for n, x in w.items()}
+        moves = step * (here.weight.sum() > 0)  # no samples: no step
+        w = {n: x - moves * g[n] for n, x in w.items()}
     return ClientReply(j, losses, widely(served, w))
 
 
@@ -93,7 +95,6 @@ PER_FEDAVG = replace(
     widened=with_common,
     task=seen_as(own_part),
     shared=common_names,
-    served=own_part,
     finish=finish,
 )
 PER_FEDAVG_HF = replace(

@@ -1,9 +1,9 @@
-"""What methods with a model per client have in common: they are local models, some parameters of which are shared.
+"""What methods with a model per client have in common: local models, some parameters of which are shared.
 
 A client's model may be wider than the one asked for: Ditto's has parameters of its own and, under names that
 begin with "common.", those of a model that all have in common. Shared parameters are averaged over all
-participants in every round, the others stay as their client sent them. So a personal method is a client's turn
-and a list of what is shared; rounds, engines, checkpoints and reports treat it as they treat local models.
+participants in every round, the others stay as their client sent them. So a personal method is a client's
+turn and a list of what is shared; rounds, engines, checkpoints and reports treat it as local models.
 """
 
 from __future__ import annotations

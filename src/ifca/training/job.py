@@ -123,10 +123,15 @@ class Job:
         return self.federation.class_weights(self.recipe.class_weights)
 
     @cached_property
+    def names(self) -> list[str]:
+        """Names of the parameters that a client trains, in the order of the model."""
+        model = {name: value.detach() for name, value in self.template.named_parameters()}
+        return list(self.method.widened(self.recipe, model))
+
+    @cached_property
     def shared(self) -> frozenset[str]:
         """Names of the parameters that all clusters share."""
-        model = {name: value.detach() for name, value in self.template.named_parameters()}
-        return shared_parameters(self.recipe, list(self.method.widened(self.recipe, model)))
+        return shared_parameters(self.recipe, self.names)
 
     @property
     def draw(self) -> Draw:
