@@ -82,6 +82,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "plain-median-shared": {"aggregation": "median", "shared": ("fc1",)},
     "ifca-median": {"algorithm": "ifca", "rounds": 12, "aggregation": "median", "seed": 6},
     "global-median": {"algorithm": "global", "aggregation": "median"},
+    "plain-momentum": {"optimizer": "momentum", "weight_decay": 0.1, "step_size": 0.05},
+    "plain-adam-epochs": {"optimizer": "adam", "step_size": 0.02, "local_epochs": 2, "batch_size": 3},
+    "ifca-adamw-proximal": {"algorithm": "ifca", "rounds": 6, "optimizer": "adamw", "weight_decay": 0.1}
+    | {"proximal": 1.0, "step_size": 0.02, "participation": 0.7},
+    "local-adam": {"algorithm": "local", "optimizer": "adam", "step_size": 0.02},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

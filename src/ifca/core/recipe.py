@@ -11,6 +11,7 @@ from typing import Any, Literal, get_type_hints
 from ifca.core.errors import InvalidInput
 
 Option = Literal["model", "gradient"]
+ClientOptimizer = Literal["sgd", "momentum", "adam", "adamw"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,16 @@ class Recipe:
     """Passes over the client's data in mini-batches, instead of local_steps (option model)."""
     batch_size: int | None = None
     """Samples per stochastic gradient; none: the whole of the client's data."""
+    optimizer: ClientOptimizer = "sgd"
+    """How clients take their steps (option model): sgd, plain gradient steps; momentum; adam; adamw. As in
+    torch.optim; what it remembers is made anew in every round."""
+    momentum: float = 0.9
+    """What optimizer momentum keeps of the steps before."""
+    weight_decay: float = 0.0
+    """As in torch.optim: adds weight_decay x theta to the gradients of clients' steps; with adamw it shrinks
+    theta itself (option model)."""
+    proximal: float = 0.0
+    """FedProx: adds mu/2 ||theta - the model that was sent||^2 to the local objective (option model)."""
     participation: float = 1.0
     """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them."""
     aggregation: str = "mean"
@@ -121,6 +132,7 @@ class Recipe:
             math.isfinite(weight) and weight > 0 for weight in self.class_weights
         ):
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
+        _check_optimizer(self)
         if self.local_epochs is not None and self.batch_size is None:
             raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
         if self.resample and self.early_stopping:
@@ -136,6 +148,20 @@ class Recipe:
     def step(self, t: int) -> float:
         """The step size of round t."""
         return self.step_size * self.step_decay**t
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    if not 0 <= recipe.momentum < 1:
+        raise InvalidInput(f"momentum must be in [0, 1), got {recipe.momentum}")
+    for name in ("weight_decay", "proximal"):
+        value = getattr(recipe, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise InvalidInput(f"{name} must be zero or positive, got {value}")
+    if recipe.option == "gradient" and (recipe.optimizer != "sgd" or recipe.weight_decay or recipe.proximal):
+        raise InvalidInput(
+            "optimizer, weight_decay and proximal are of clients' steps, and with option gradient clients "
+            "take none: use option model (or l2, which goes with both)"
+        )
 
 
 def _at_least(low: int, **values: int | None) -> None:
