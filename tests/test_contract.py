@@ -87,6 +87,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca-adamw-proximal": {"algorithm": "ifca", "rounds": 6, "optimizer": "adamw", "weight_decay": 0.1}
     | {"proximal": 1.0, "step_size": 0.02, "participation": 0.7},
     "local-adam": {"algorithm": "local", "optimizer": "adam", "step_size": 0.02},
+    "plain-server-momentum": {"server_optimizer": "momentum", "server_step_size": 0.5, "participation": 0.7},
+    "plain-server-adam-shared": {"server_optimizer": "adam", "shared": ("fc1",), "participation": 0.5},
+    "plain-server-yogi-gradient": {"server_optimizer": "yogi", "option": "gradient", "shared": ("fc2",)},
+    "ifca-server-adam": {"algorithm": "ifca", "rounds": 12, "server_optimizer": "adam", "seed": 6},
+    "local-server-adam": {"algorithm": "local", "server_optimizer": "adam"},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

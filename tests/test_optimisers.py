@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from ifca import InvalidInput
 from ifca.core.client import local_update
 from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
-from ifca.core.types import Data, Params
+from ifca.core.types import ClusterState, Data, Params
 from ifca.data import Federation
 from ifca.engines.cuda import fused
 from ifca.engines.gram.fast import applies
+from ifca.methods.averaging import initial_state
+from ifca.methods.server_optimiser import forgotten, server_step
 from ifca.models.task import make_task
 from ifca.training import fit
 from ifca.training.candidates import Candidate, Tuner
+from ifca.training.checkpoint import load_state, save_state
+from ifca.training.halving import attempt
 from ifca.training.job import EngineName
 from ifca.training.personalise import personalise
 from tests.conftest import make_job, scalar_job
@@ -128,6 +133,111 @@ def test_personalising_takes_the_same_steps(mapped: bool, unequal: Federation) -
     np.testing.assert_allclose(one, other)
 
 
+def served(settings: dict[str, Any], engine: EngineName = "loop", rounds: int = 2) -> list[float]:
+    """Clients A (1, 2), B (1, -2), C (1, 4); models 1 and -1; one local step of 0.1 in a round.
+
+    A and C have model 0, whose mean change is 0.2 (3 - theta_0); B has model 1: 0.2 (-2 - theta_1).
+    """
+    recipe = Recipe("ifca-plain", k=2, rounds=rounds, local_steps=1, step_size=0.1, **settings)
+    job = scalar_job([(1.0, 2.0), (1.0, -2.0), (1.0, 4.0)], [1.0, -1.0], recipe)
+    found: list[float] = fit(replace(job, engine=engine)).state.theta["fc1.weight"].flatten().tolist()
+    return found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+class TestServerByHand:
+    def test_a_step_of_half_the_change(self, engine: EngineName) -> None:
+        # 1 -> 1.2 -> 1.2 + 0.5 x 0.36; -1 -> -1.1 -> -1.1 - 0.5 x 0.18
+        assert served({"server_step_size": 0.5}, engine) == pytest.approx([1.38, -1.19])
+
+    def test_momentum(self, engine: EngineName) -> None:
+        # velocities 0.4, then 0.5 x 0.4 + 0.32; -0.2, then 0.5 x -0.2 - 0.16
+        settings = {"server_optimizer": "momentum", "server_betas": (0.5, 0.5)}
+        assert served(settings, engine) == pytest.approx([1.4 + 0.52, -1.2 - 0.26])
+
+    def test_adam(self, engine: EngineName) -> None:
+        # tau = 0.1, v begins at 0.01. Model 0: m = 0.2, v = 0.005 + 0.08 = 0.085
+        settings = {"server_optimizer": "adam", "server_betas": (0.5, 0.5), "server_tau": 0.1}
+        first = [1 + 0.2 * 0.2 / (0.085**0.5 + 0.1), -1 - 0.2 * 0.1 / (0.025**0.5 + 0.1)]
+        settings["server_step_size"] = 0.2
+        assert served(settings, engine, 1) == pytest.approx(first)
+        change = 0.2 * (3 - first[0])
+        m, v = 0.5 * 0.2 + 0.5 * change, 0.5 * 0.085 + 0.5 * change**2
+        assert served(settings, engine)[0] == pytest.approx(first[0] + 0.2 * m / (v**0.5 + 0.1))
+
+    def test_yogi(self, engine: EngineName) -> None:
+        # v = 0.01 + 0.5 x 0.16 = 0.09: the square was larger, so it is added; then 0.09 > change^2 takes away
+        settings = {"server_optimizer": "yogi", "server_betas": (0.5, 0.5), "server_tau": 0.1}
+        settings["server_step_size"] = 2.5
+        first = 1 + 2.5 * 0.2 / (0.3 + 0.1)
+        assert served(settings, engine, 1)[0] == pytest.approx(first)
+        change = 0.2 * (3 - first)
+        m, v = 0.5 * 0.2 + 0.5 * change, 0.09 - 0.5 * change**2
+        assert served(settings, engine)[0] == pytest.approx(first + 2.5 * m / (v**0.5 + 0.1))
+
+    def test_option_one_moves_by_its_own_mean_change(self, engine: EngineName) -> None:
+        # the step of the paper is 0.1/3 x (2 + 6) = 0.8/3; momentum keeps half of it for the next one
+        settings = {"server_optimizer": "momentum", "server_betas": (0.5, 0.5), "option": "gradient"}
+        first = 1 + 0.8 / 3
+        second = 0.5 * 0.8 / 3 + 0.1 / 3 * (4 * (3 - first))
+        assert served(settings, engine)[0] == pytest.approx(first + second)
+
+
+def test_an_empty_cluster_keeps_its_model_and_what_its_optimiser_remembers() -> None:
+    recipe = Recipe(server_optimizer="momentum")
+    state = initial_state({"w": torch.tensor([[1.0], [2.0]])}, torch.zeros(2, dtype=torch.long))
+    for weight, want in ((1.0, [[1.5], [2.5]]), (0.0, [[1.5 + 0.95], [2.5]]), (1.0, [[3.805], [3.45]])):
+        averages = {"w": state.theta["w"] + 0.5}
+        theta, moments = server_step(recipe, state, averages, torch.tensor([1.0, weight]), frozenset())
+        torch.testing.assert_close(theta["w"], torch.tensor(want))
+        state = replace(state, theta=theta, moments=moments)
+
+
+def test_a_place_with_a_new_model_begins_anew() -> None:
+    """It was empty for a round, or its model became that of two groups; shared layers go on."""
+    recipe = Recipe(server_optimizer="adam", server_step_size=1.0)
+    theta = {"own": torch.ones(3, 1).double(), "shared": torch.ones(3, 1).double()}
+    state = initial_state(theta, torch.zeros(1, dtype=torch.long))
+    names, step = frozenset({"shared"}), {"own": torch.full((3, 1), 2.0), "shared": torch.full((3, 1), 2.0)}
+
+    def moved(state: ClusterState) -> ClusterState:
+        _, moments = server_step(recipe, state, step, torch.ones(3) * state.live, names)
+        return replace(state, moments=moments)
+
+    first = moved(state).moments
+    assert first["first.own"].flatten().tolist() == pytest.approx([0.1] * 3)
+    without = moved(replace(moved(state), live=torch.tensor([True, False, True])))
+    again = moved(forgotten(replace(without, live=torch.ones(3, dtype=torch.bool)), 2)).moments
+    assert again["first.own"].flatten().tolist() == pytest.approx([0.271, 0.1, 0.1])
+    assert again["second.own"].flatten()[1:].tolist() == first["second.own"].flatten()[1:].tolist()
+    assert again["first.shared"].flatten().tolist() == pytest.approx([0.271])
+
+
+def test_a_checkpoint_holds_what_the_server_remembers(tmp_path: Path, unequal: Federation) -> None:
+    """Also that of the state to go back to; and a run that goes on from it ends with the same bits."""
+    recipe = Recipe("ifca", k=2, rounds=4, server_optimizer="yogi", on_divergence="halve", shared=("fc1",))
+    job = make_job(unequal, recipe)
+    states: list[ClusterState] = []
+    whole = fit(job, on_round=lambda state, _record: states.append(state))
+    save_state(tmp_path / "state", states[1], {})
+    read = load_state(tmp_path / "state", torch.device("cpu"), lambda _header: None)
+    assert read.progress.kept is not None
+    assert states[1].progress.kept is not None
+    for mine, other in ((read, states[1]), (read.progress.kept, states[1].progress.kept)):
+        assert mine.moments.keys() == other.moments.keys() != set()
+        assert all(torch.equal(value, other.moments[name]) for name, value in mine.moments.items())
+    again = fit(job, resume=read).state.theta
+    assert all(torch.equal(value, again[name]) for name, value in whole.state.theta.items())
+
+
+def test_halving_halves_the_step_of_an_adaptive_server(unequal: Federation) -> None:
+    """The change of a model after Adam does not follow the clients' step."""
+    for name, want in (("adam", 0.0025), ("momentum", 1.0)):
+        job = make_job(unequal, Recipe(server_optimizer=name, on_divergence="halve"))  # type: ignore[arg-type]
+        recipe = attempt(job, 2).job.recipe
+        assert (recipe.step_size, recipe.server_step) == (0.025, want)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -137,6 +247,10 @@ def test_personalising_takes_the_same_steps(mapped: bool, unequal: Federation) -
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
         ({"weight_decay": -1.0}, "weight_decay must be zero or positive, got -1.0"),
         ({"proximal": float("nan")}, "proximal must be zero or positive, got nan"),
+        ({"server_optimizer": "sgd"}, "server_optimizer must be 'none', 'momentum', 'adam' or 'yogi'"),
+        ({"server_betas": [0.9, 1.0]}, r"server_betas must be two numbers in \[0, 1\), got \[0.9, 1.0\]"),
+        ({"server_step_size": 0.0}, "server_step_size must be a positive number, got 0.0"),
+        ({"server_tau": -1.0}, "server_tau must be a positive number, got -1.0"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any], said: str) -> None:

@@ -14,7 +14,7 @@ from torch import nn
 from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import InvalidInput, StepHalvedWarning
 from ifca.core.numbering import renumbered
-from ifca.core.recipe import ClientOptimizer, Option, Recipe
+from ifca.core.recipe import ClientOptimizer, Option, Recipe, ServerOptimizer
 from ifca.core.types import Params
 from ifca.data import Federation
 from ifca.engines.precision import Precision
@@ -120,6 +120,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         participation: float = 1.0,
         aggregation: str = "mean",
         weighted: bool = False,
+        server_optimizer: ServerOptimizer = "none",
+        server_step_size: float | None = None,
+        server_betas: tuple[float, float] = (0.9, 0.99),
+        server_tau: float = 1e-3,
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),

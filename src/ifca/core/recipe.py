@@ -12,6 +12,7 @@ from ifca.core.errors import InvalidInput
 
 Option = Literal["model", "gradient"]
 ClientOptimizer = Literal["sgd", "momentum", "adam", "adamw"]
+ServerOptimizer = Literal["none", "momentum", "adam", "yogi"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,15 @@ class Recipe:
     number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
     weighted: bool = False
     """Weigh clients by their number of samples in every average (the paper does not)."""
+    server_optimizer: ServerOptimizer = "none"
+    """What the server does with the mean change of a cluster's model: none, takes it as it is; momentum
+    (FedAvgM), adam (FedAdam) or yogi (FedYogi), each cluster by itself."""
+    server_step_size: float | None = None
+    """The server's step along that change; none: 1, with adam and yogi 0.01."""
+    server_betas: tuple[float, float] = (0.9, 0.99)
+    """What the server keeps of changes and (adam, yogi) of their squares from round to round."""
+    server_tau: float = 1e-3
+    """With adam and yogi, what is added to the root of the mean square: larger is less adaptive."""
     shared: tuple[str, ...] = ()
     """Layers shared by all clusters (weight sharing): averaged over all participants, sent once."""
     l2: float = 0.0
@@ -106,7 +116,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
-        for name in ("shared", "l2_layers", "class_weights"):
+        for name in ("shared", "l2_layers", "class_weights", "server_betas"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
@@ -133,6 +143,7 @@ class Recipe:
         ):
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
         _check_optimizer(self)
+        _check_server(self)
         if self.local_epochs is not None and self.batch_size is None:
             raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
         if self.resample and self.early_stopping:
@@ -149,6 +160,12 @@ class Recipe:
         """The step size of round t."""
         return self.step_size * self.step_decay**t
 
+    @property
+    def server_step(self) -> float:
+        """The step size of the server."""
+        adaptive = self.server_optimizer in ("adam", "yogi")
+        return (0.01 if adaptive else 1.0) if self.server_step_size is None else self.server_step_size
+
 
 def _check_optimizer(recipe: Recipe) -> None:
     if not 0 <= recipe.momentum < 1:
@@ -162,6 +179,15 @@ def _check_optimizer(recipe: Recipe) -> None:
             "optimizer, weight_decay and proximal are of clients' steps, and with option gradient clients "
             "take none: use option model (or l2, which goes with both)"
         )
+
+
+def _check_server(recipe: Recipe) -> None:
+    if not all(0 <= beta < 1 for beta in recipe.server_betas):
+        raise InvalidInput(f"server_betas must be two numbers in [0, 1), got {list(recipe.server_betas)}")
+    for name in ("server_step_size", "server_tau"):
+        value = getattr(recipe, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidInput(f"{name} must be a positive number, got {value}")
 
 
 def _at_least(low: int, **values: int | None) -> None:
