@@ -92,6 +92,10 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "plain-server-yogi-gradient": {"server_optimizer": "yogi", "option": "gradient", "shared": ("fc2",)},
     "ifca-server-adam": {"algorithm": "ifca", "rounds": 12, "server_optimizer": "adam", "seed": 6},
     "local-server-adam": {"algorithm": "local", "server_optimizer": "adam"},
+    "giant": {"algorithm": "giant", "l2": 0.1},
+    "giant-partial": {"algorithm": "giant", "l2": 0.1, "participation": 0.7, "weighted": True}
+    | {"stable_after": 1},
+    "giant-median": {"algorithm": "giant", "l2": 0.1, "aggregation": "median", "class_weights": "balanced"},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

@@ -82,13 +82,14 @@ def _mean(loss: Tensor, weight: Tensor) -> Tensor:
 
 def gradient(task: Task, theta: Params, data: Data) -> Params:
     """(Stochastic) gradient of F_i, plus the regulariser's (line 9). No samples: zero."""
-
-    def objective(theta: Params) -> Tensor:
-        loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
-        return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
-
-    result: Params = torch.func.grad(objective)(theta)
+    result: Params = torch.func.grad(lambda theta: objective(task, theta, data))(theta)
     return result
+
+
+def objective(task: Task, theta: Params, data: Data) -> Tensor:
+    """What training minimises: F_i, or what the task says instead, plus the regulariser. No samples: zero."""
+    loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
+    return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
 
 
 def local_update(

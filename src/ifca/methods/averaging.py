@@ -47,21 +47,25 @@ def average(
     sent: bool = True,
     wire: Wire | None = None,
     pace: float = 1.0,
+    models: Params | None = None,
 ) -> ClusterState:
     """The state after the replies of a round (lines 13 to 15).
 
     apart: each cluster is a federation of its own, so option I divides by its own participants. sent: models
     go over the wire. wire: of those that were sent, where not the state's. pace: share of option I's step.
+    models: the next ones, where they are no averages.
     """
     recipe, replies = problem.recipe, now.replies
-    if recipe.option == "gradient":
+    if models is not None:
+        theta = models
+    elif recipe.option == "gradient":
         theta = gradient_averaging(
             state.theta, replies.total, recipe.step(state.round), problem.shared, apart=apart, pace=pace
         )
     else:
         theta = model_averaging(state.theta, replies.total, problem.shared)
     moments = state.moments
-    if sent:  # a client alone has no server
+    if sent and models is None:  # a client alone has no server
         theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared)
     if problem.shared:  # averages of shared coordinates reach the places without a model, too
         theta = _only_live(theta, state.live)
