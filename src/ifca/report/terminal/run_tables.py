@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ifca.report.badly_served import badly_served
 from ifca.report.read_run import RunFolder
+from ifca.report.standings_table import standings_table
 from ifca.report.words import size_of, title_of
 
 LARGE = 1e5  # from here on numbers are shown by their leading digits
@@ -58,6 +59,17 @@ def badly_served_table(run: RunFolder) -> Table | None:
     table.add_column("algorithm")
     for head in heads:
         table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def best_method_table(found: dict[str, Any]) -> Table:
+    """Methods that were compared, the best first."""
+    title, heads, rows = standings_table(found)
+    table = _table(title)
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("method", "verdict") else "right")
     for row in rows:
         table.add_row(*row)
     return table
