@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ifca.report.intervals import client_scores, difference, estimate
+from ifca.core.estimates import difference, estimate
+from ifca.report.intervals import client_scores
 from ifca.report.page import page, write_page
 from ifca.report.page.everyone import moves
 from ifca.report.read_run import read_run

@@ -53,6 +53,11 @@ def compare_command(
     label: Label = None,
     client: Client = None,
     preset: Preset = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(help="Methods, such as ifca,global,local; also module:NAME of your own. Default: all."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Trainings of each method, each by a seed of its own.")] = 1,
     settings: Settings = None,
     out: Out = None,
     model: Model = None,
@@ -61,9 +66,16 @@ def compare_command(
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
-    """Train a job and all the other algorithms on the same data, side by side."""
-    chosen = read_job(job, label, client, preset, settings, model, device, engine)
-    _train(chosen, out, quiet, track, others=True)
+    """Train several methods on the same data, and say which is best, by how much and how sure that is."""
+    from ifca.report.terminal.show import watched
+    from ifca.runs.chosen_methods import method_list
+    from ifca.runs.run import compare
+    from ifca.runs.run_folder import next_directory
+
+    names = None if methods is None else method_list(methods)
+    chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
+    folder = out or next_directory(chosen, verb="compare")
+    watched(lambda told: compare(chosen, folder, told, names, seeds), folder, quiet, track)
 
 
 def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
@@ -83,13 +95,16 @@ def read_job(
     model: str | None,
     device: str | None,
     engine: str | None,
+    **overrides: object,
 ) -> Config:
     """The config that the options of run, compare, choose-k and tune come to."""
     from ifca.runs.chosen_job import chosen_job
     from ifca.runs.settings import with_model
 
     columns = {"label": label, "client": client}
-    return chosen_job(job, columns, preset, with_model(settings, model), device=device, engine=engine)
+    return chosen_job(
+        job, columns, preset, with_model(settings, model), device=device, engine=engine, **overrides
+    )
 
 
 def _list_presets() -> None:
@@ -105,12 +120,10 @@ def _list_presets() -> None:
     typer.echo("run one of them: ifca run --preset NAME")
 
 
-def _train(
-    config: Config, out: Path | None, quiet: bool, track: list[str] | None, *, others: bool = False
-) -> None:
+def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
     from ifca.report.terminal.show import watched
-    from ifca.runs.run import compare, run
+    from ifca.runs.run import run
     from ifca.runs.run_folder import next_directory
 
-    folder, train = out or next_directory(config), compare if others else run
-    watched(lambda told: train(config, folder, told), folder, quiet, track)
+    folder = out or next_directory(config)
+    watched(lambda told: run(config, folder, told), folder, quiet, track)

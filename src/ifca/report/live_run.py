@@ -16,6 +16,7 @@ from ifca.data.jsonl import parse_jsonl, read_jsonl
 from ifca.methods import facts_of
 from ifca.report.read_run import Record, RunFolder, is_finished, read_run
 from ifca.runs.auto_rounds import rounds_of
+from ifca.runs.over_seeds import is_over_seeds, seed_folders, seeds_summary
 from ifca.runs.run_folder import FAULTS, PRIVATE, ROUNDS
 
 if sys.version_info >= (3, 11):
@@ -25,11 +26,13 @@ else:
 
 
 class LiveRun:
-    """One run, looked at again and again."""
+    """One run, looked at again and again; of a comparison over seeds the first, with what all say."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
             raise InvalidInput(f"{path}: no such run folder")
+        self._over = path if is_over_seeds(path) else None  # seeds: that of the first is shown
+        path = path if self._over is None else seed_folders(path)[0][0]
         early = (FAULTS,)  # what a federation's server writes while its clients gather
         others = [f.name for f in path.iterdir() if not f.name.startswith(".") and f.name not in early]
         if others and not (path / "config.toml").is_file():
@@ -47,6 +50,7 @@ class LiveRun:
             _log_of(self.path),
         ]
         files += sorted(self.path.glob("baselines/*/summary.json"))
+        files += [] if self._over is None else [self._over / "summary.json"]
         marks = [f"{f.stat().st_ino}.{f.stat().st_size}" for f in files if f.is_file()]
         return "-".join([*marks, self._state()])
 
@@ -70,16 +74,22 @@ class LiveRun:
         run = read_run(self.path)
         found = sorted(folder for folder in self.path.glob("baselines/*") if is_finished(folder))
         others = run.baselines or {folder.name: read_run(folder) for folder in found}
-        return replace(run, baselines=others, state=self._state())
+        together = None if self._over is None else seeds_summary(self._over)
+        summary = run.summary | ({} if together is None else {"comparison": together["comparison"]})
+        return replace(run, summary=summary, baselines=others, state=self._state())
 
     def _state(self) -> str:
         begun = _log_of(self.path).is_file()
+        if self._over is not None and is_worked_in(self._over):
+            return "running" if begun else "waiting"
         if is_worked_in(self.path) or not (self.path / "config.toml").is_file():
             return "running" if begun else "waiting"
         return "finished" if is_finished(self.path) and not self._missing() else "stopped"
 
     def _missing(self) -> bool:
-        """Whether baselines are still to be trained."""
+        """Whether baselines, or other seeds, are still to be trained."""
+        if self._over is not None and not (self._over / "summary.json").is_file():
+            return True
         config = _config(self.path)
         wanted = [name for name in config.get("baselines", []) if name != config.get("algorithm")]
         return bool(wanted) and b'"baselines": {' not in (self.path / "summary.json").read_bytes()

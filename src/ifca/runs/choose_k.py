@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ifca.core.callbacks import Callback, Record, Several, Training
+from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
@@ -24,6 +24,7 @@ from ifca.runs.run import go_on
 from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
 from ifca.runs.supported_k import Ended, loss_silhouette, stability, supported
+from ifca.runs.titled import Titled
 from ifca.training.preflight import check
 
 BEGUN, RESULT, REFEREE = "begun.json", "choose-k.json", "referee"
@@ -80,28 +81,6 @@ class _Planned:
         """Which one it is."""
         beside = f"{self.config.algorithm}, " if self.folder.startswith(REFEREE) else ""
         return f"{beside}k {self.config.k}, seed {self.config.seed}"
-
-
-@dataclass(frozen=True)
-class Titled:
-    """Passes on what it is told under a title that says which k and seed it is of."""
-
-    inner: Callback
-    title: str
-    alone: bool  # whether each job is a single training
-
-    def started(self, training: Training) -> None:
-        """A training begins."""
-        title = self.title if self.alone else f"{self.title}, {training.title}"
-        self.inner.started(replace(training, title=title))
-
-    def round_ended(self, record: Record) -> bool | None:
-        """A round has ended."""
-        return self.inner.round_ended(record)
-
-    def finished(self, summary: dict[str, Any]) -> None:
-        """One of the jobs is done."""
-        self.inner.finished(summary)
 
 
 def _base(config: Config) -> Config:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ifca.core.errors import InvalidInput
+from ifca.core.estimates import Score
 from ifca.runs.personal_results import PERSONAL_COLUMNS, personal_cells
 
 if TYPE_CHECKING:  # who only reads the table needs no torch
@@ -28,6 +30,8 @@ LATER = ("test_loss_train_rule",)
 """Missing in older folders."""
 UNSEEN = ("test_samples_unseen", "test_cluster_unseen", "test_loss_unseen", "test_accuracy_unseen")
 """Where there are clients that were never in training: how the half that scores is served."""
+WEIGHTS = {"test_accuracy_unseen": "test_samples_unseen", "test_loss_unseen": "test_samples_unseen"}
+"""What a client's number weighs, where that is not its test samples."""
 
 
 def clients_table(fitted: Fitted, personalised: Personalised | None = None) -> str:
@@ -81,6 +85,16 @@ def read_clients(directory: Path) -> list[dict[str, str]]:
     if missing := [name for name in COLUMNS if name not in heads]:
         raise InvalidInput(f"{file}: has no column {missing[0]}; the file was altered")
     return rows
+
+
+def scores_of(rows: Iterable[dict[str, str]], key: str) -> dict[str, Score]:
+    """Client -> its number in a column, and its weight; of those that have it."""
+    weight = WEIGHTS.get(key, "test_samples") if key.startswith("test_") else ""
+    found = {}
+    for row in rows:
+        if row.get(key, "") != "" and math.isfinite(value := float(row[key])):
+            found[row["id"]] = value, float(row.get(weight) or 0) if weight else 1.0
+    return {name: score for name, score in found.items() if score[1] > 0}
 
 
 def _filled(losses: Tensor) -> list[list[Any]]:

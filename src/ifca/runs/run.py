@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from ifca.core.callbacks import Callback, Several
-from ifca.core.errors import Diverged
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
-from ifca.methods import facts_of, method_names
+from ifca.methods import facts_of
 from ifca.runs.auto_k import K
+from ifca.runs.chosen_methods import folder_name, other_method, with_methods
+from ifca.runs.comparison import comparison
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
 from ifca.runs.run_code import check_code, code_of, kept_code, run_id
@@ -52,15 +55,34 @@ def check_jobs(config: Config, federation: Federation, code: Code, make: MakeJob
     """Refuse what cannot run, the baselines too, before a folder is made and anything is trained."""
     check(make(config, federation, code))
     for algorithm in config.baselines:
-        if config.k != "auto":  # else theirs is that of the clusters which will be found
-            make(_baseline(config, algorithm), federation, code)
+        k = (
+            None if config.k == "auto" else config.k
+        )  # auto: theirs is that of the clusters which will be found
+        make(replace(other_method(config, algorithm), k=k), federation, code)
 
 
 def compare(
-    config: Config, out: Path, callback: object = None, methods: Sequence[str] | None = None
+    config: Config,
+    out: Path,
+    callback: object = None,
+    methods: Sequence[str] | None = None,
+    seeds: int = 1,
 ) -> Summary:
-    """Train a job and other methods on the same data, side by side; methods: None, all there are."""
-    return run(replace(config, baselines=tuple(methods or method_names())), out, callback)
+    """Train methods on the same data, side by side, and say which is best (`comparison` of the summary).
+
+    methods: their names, also module:NAME of your own; None: all there are. seeds: how many, from that of the
+    config on; where there are several, each has a run folder of its own in out.
+    """
+    config = with_methods(config, methods)
+    if seeds < 1:
+        raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
+    if seeds == 1:
+        return run(config, out, callback)
+    config = with_absolute_paths(config)
+    code = code_of(config)
+    check_jobs(config, make_federation(config, code), code)
+    begin_seeds(config, seeds, out, code)
+    return go_on_seeds(out, callback, go_on)
 
 
 def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
@@ -68,6 +90,8 @@ def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
 
     trust: run the code that its config names also where the folder was not made by this user here.
     """
+    if is_over_seeds(out):
+        return go_on_seeds(out, callback, go_on, trust=trust)
     config = open_directory(out)
     code = kept_code(out, config, trust)
     return go_on(config, make_federation(config, code), out, callback, code)
@@ -93,9 +117,9 @@ def _go_on(
     others, finished = {}, [(out, summary)]
     for algorithm in config.baselines:
         if algorithm != config.algorithm:
-            baseline = _baseline(config, algorithm)
+            baseline = other_method(config, algorithm)
             baseline = replace(baseline, k=_baseline_k(baseline, summary))
-            name = algorithm.rpartition(":")[2]  # of a method of the user's own: without its module
+            name = folder_name(algorithm, (config.algorithm, *config.baselines))
             folder = out / "baselines" / name
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder, code)
@@ -106,13 +130,9 @@ def _go_on(
                 others[name] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
         summary["baselines"], summary["worse_than"] = others, compared(finished)
+        summary["comparison"] = comparison({config.seed: (out, summary)})
         write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
     return summary
-
-
-def _baseline(config: Config, algorithm: str) -> Config:
-    """The same job by another method."""
-    return replace(config, algorithm=algorithm, restarts=1, baselines=(), warm_start=None)
 
 
 def _baseline_k(baseline: Config, summary: Summary) -> K:

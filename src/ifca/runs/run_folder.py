@@ -20,6 +20,7 @@ from ifca.training.checkpoint import load_state, save_state
 from ifca.training.early_stopping import asked_to_stop
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
+SEEDS = "seeds.json"  # of a comparison, which has a run folder for each seed
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
 FAULTS = "faults.jsonl"  # what went wrong in a federation, also while its clients gathered
 
@@ -59,15 +60,20 @@ def open_directory(out: Path) -> Config:
     """The config of a run that was begun."""
     if not out.is_dir():
         raise InvalidInput(f"{out}: no such run folder")
+    if (out / SEEDS).is_file():
+        raise InvalidInput(
+            f"{out}: is a comparison over seeds; each of its folders, seed-0 and so on, is a run"
+        )
     if not (out / CONFIG).is_file():
         raise InvalidInput(f"{out}: not a run folder (it has no {CONFIG})")
     return read_run_config(out / CONFIG)
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Whether a run was begun in a folder, by this version or an older one."""
+    """Whether a run, or a comparison over seeds, was begun in a folder, by this version or an older one."""
     left = (RUN, CHECKPOINT, ROUNDS, "restarts")
-    return (folder / CONFIG).is_file() and any((folder / name).exists() for name in left)
+    begun = (folder / CONFIG).is_file() and any((folder / name).exists() for name in left)
+    return begun or (folder / SEEDS).is_file()
 
 
 def train_in(

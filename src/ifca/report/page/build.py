@@ -18,6 +18,7 @@ from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.live_run import LiveRun
+from ifca.report.page.best import best
 from ifca.report.page.cards import cards
 from ifca.report.page.clusters import over_time
 from ifca.report.page.compare import comparison, labels
@@ -43,6 +44,7 @@ STYLES = ("page.css", "answers.css")
 SCRIPTS = ("page.js", "frame.js", "clients.js", "story.js", "map.js", "save.js")
 SHORT = {
     "groups": "Clusters",
+    "best": "Best method",
     "result": "Result",
     "distinguish": "Differences",
     "everyone": "Clients",
@@ -115,8 +117,11 @@ def sections(run: RunFolder) -> list[Section]:
         return [Section("waiting", "Nothing to see yet", paragraph("The first round has not ended yet."))]
     past = history(run)
     folder = run.path if run.finished else run.log.parent
+    verdict, seeds = best(run), len((run.summary.get("comparison") or {}).get("seeds", ()))
     found = [
+        verdict if seeds > 1 else None,  # what the page is there for
         cards(run),
+        verdict if seeds == 1 else None,
         headline(run),
         distinguish(run),
         everyone(run, past),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ifca.report.intervals import Estimate, Score, client_scores, difference, estimate
+from ifca.core.estimates import Estimate, Score, difference, estimate
+from ifca.report.intervals import client_scores
 from ifca.report.read_run import RunFolder
 from ifca.report.words import number, percent, signed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from ifca.report.intervals import Estimate
+from ifca.core.estimates import Estimate
 from ifca.report.page.metric import Metric
 from ifca.report.read_run import RunFolder
 

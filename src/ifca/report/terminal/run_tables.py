@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ifca.report.badly_served import badly_served
 from ifca.report.read_run import RunFolder
+from ifca.report.standings_table import standings_table
 from ifca.report.words import size_of, title_of
 from ifca.runs.clients_table import CLIENTS
 
@@ -61,6 +62,17 @@ def badly_served_table(run: RunFolder) -> Table | None:
     table.add_column("algorithm")
     for head in heads:
         table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def best_method_table(found: dict[str, Any]) -> Table:
+    """Methods that were compared, the best first."""
+    title, heads, rows = standings_table(found)
+    table = _table(title)
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("method", "verdict") else "right")
     for row in rows:
         table.add_row(*row)
     return table

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from ifca.core.callbacks import Callback, Several, Silent, Training
 from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
+from ifca.report.live_run import LiveRun
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.progress_bar import watching
 from ifca.report.terminal.run_tables import (
     badly_served_table,
+    best_method_table,
     clusters_table,
     comparison_table,
     events_table,
@@ -22,6 +24,7 @@ from ifca.report.terminal.run_tables import (
     restarts_table,
 )
 from ifca.report.terminal.use_tables import metrics_table
+from ifca.runs.over_seeds import is_over_seeds, seeds_summary
 from ifca.runs.track.trackers import trackers
 
 
@@ -49,13 +52,16 @@ class _NamesFolder(Silent):
 
 
 def show(console: Console, folder: Path) -> None:
-    """Tables, figures and remarks of a finished run."""
+    """Tables, figures and remarks of a finished run; of a comparison over seeds, what all seeds say."""
+    if not console.is_terminal:
+        console = Console(width=140)
+    if is_over_seeds(folder):
+        _show_seeds(console, folder)
+        return
     from ifca.report.run_figures import write_figures  # here: training does without matplotlib
 
     finished = read_run(folder)
     summary = finished.summary
-    if not console.is_terminal:
-        console = Console(width=140)
     for sentence in ending_sentences(summary):
         _say(console, sentence)
     if len(summary["restarts"]) > 1:
@@ -88,24 +94,39 @@ def show(console: Console, folder: Path) -> None:
             _say(console, f"{name}, personalised: {personal_sentence(baseline['personalised'])}")
         if "error" in baseline:
             _say(console, f"{name}: {baseline['error']}")
+    if summary.get("comparison"):
+        _show_comparison(console, summary["comparison"])
     for figure in write_figures(finished):
         _say(console, f"figure: {figure}")
-    _write_report(console, finished)
+    _write_report(console, finished, folder)
     _say(console, f"run folder: {folder}")
 
 
-def _write_report(console: Console, finished: RunFolder) -> None:
+def _show_comparison(console: Console, found: dict[str, Any]) -> None:
+    """Which method is best."""
+    console.print(best_method_table(found))
+    _say(console, found["verdict"])
+    _say(console, found["basis"])
+
+
+def _show_seeds(console: Console, folder: Path) -> None:
+    """A finished comparison over seeds; its page is that of the first seed's run, with all seeds compared."""
+    summary = seeds_summary(folder) or {}
+    if summary.get("comparison"):
+        _show_comparison(console, summary["comparison"])
+    _write_report(console, LiveRun(folder).read(), folder)
+    _say(console, f"folder: {folder}, with a run folder for each seed ({', '.join(summary['folders'])})")
+
+
+def _write_report(console: Console, finished: RunFolder, folder: Path) -> None:
     """The page of the run; without it the run is none the worse."""
     from ifca.report.page import REPORT, write_page  # here: training does without jinja2
 
-    file = finished.path / REPORT
+    file = folder / REPORT
     try:
         _say(console, f"report: {write_page([finished], file)}")
     except Exception as reason:  # noqa: BLE001
-        _say(
-            console,
-            f"report: {file} could not be written ({reason}); 'ifca report {finished.path}' tries again",
-        )
+        _say(console, f"report: {file} could not be written ({reason}); 'ifca report {folder}' tries again")
 
 
 def _say(console: Console, line: str) -> None:

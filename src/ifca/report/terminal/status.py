@@ -5,6 +5,7 @@ from __future__ import annotations
 from ifca.report.read_run import RunFolder
 from ifca.report.terminal.progress_bar import describe
 from ifca.report.words import count, duration, size_of
+from ifca.runs.over_seeds import is_over_seeds
 
 RECENT = 10  # rounds that an estimate of time is made from
 
@@ -64,4 +65,5 @@ def _advice(run: RunFolder) -> str:
         return ""
     if run.summary["engine"] == "flower":
         return f" 'ifca federate server --resume {run.path}' goes on with a server's run."
-    return f" 'ifca resume {run.path}' goes on."
+    whole = run.path.parent if is_over_seeds(run.path.parent) else run.path
+    return f" 'ifca resume {whole}' goes on."

@@ -44,7 +44,7 @@
     if (node.matches("svg")) return out.append(drawing(node, place));
     if (node.matches("img")) return out.append(make("image", { ...place, href: node.src, preserveAspectRatio: "none", style: "image-rendering:pixelated" }));
     const fill = paint(node, style);
-    if (!clear(fill)) out.append(make("rect", { ...place, fill, opacity: style.opacity }));
+    if (!clear(fill)) out.append(make("rect", { ...place, fill, opacity: style.opacity, rx: parseFloat(style.borderTopLeftRadius) || 0 }));
     node.childNodes.forEach((child) => copy(child, out, origin));
   }
 
