@@ -20,7 +20,8 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions); or
+    a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -85,6 +86,15 @@ class Recipe:
     """Step of that local training; none: step_size."""
     alpha: float = 0.01
     """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
+    cfl_thresholds: tuple[float, ...] | None = None
+    """When cfl tries to split a cluster: its model moves less than the first number in a round, while a
+    client changes it by more than the second (the authors': 0.4 and 1.6). None: a tenth, and six tenths, of
+    the farthest that a model has moved in a round of this run."""
+    cfl_gamma: float = 0.1
+    """cfl splits a cluster if sqrt((1 - alpha) / 2) is more than this, alpha the largest cosine of updates of
+    two clients that would be parted; 0: always."""
+    cfl_after: int = 20
+    """cfl splits no cluster in the first so many rounds."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -95,14 +105,14 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
-        for name in ("shared", "l2_layers", "class_weights"):
+        for name in ("shared", "l2_layers", "class_weights", "cfl_thresholds"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
-        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed)
+        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed, cfl_after=self.cfl_after)
         if not (math.isfinite(self.step_size) and self.step_size > 0):
             raise InvalidInput(f"step_size must be a positive number, got {self.step_size}")
         if self.erm_step_size is not None and not (
@@ -115,6 +125,11 @@ class Recipe:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
         if not 0 < self.alpha < 1:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
+        if not 0 <= self.cfl_gamma < 1:
+            raise InvalidInput(f"cfl_gamma must be in [0, 1), got {self.cfl_gamma}")
+        rests = self.cfl_thresholds
+        if rests is not None and not (len(rests) == 2 and all(0 < value < math.inf for value in rests)):
+            raise InvalidInput(f"cfl_thresholds must be two positive numbers, got {list(rests)}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
         if isinstance(self.class_weights, tuple) and not all(

@@ -145,6 +145,7 @@ class Method:
     personal: bool = False  # a model per client, which never leaves it
     chooses: bool = False  # clients choose among the models (line 6), in the end once more
     at_most_k: bool = False  # k is the most; fewer are no failure
+    referee: bool = False  # it says, with evidence, how many clusters the data support
 
     def facts(self) -> dict[str, Any]:
         """What reports need to know of the method: a part of summary.json."""
