@@ -20,8 +20,8 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions); or
-    a Method of your own, package.module:NAME."""
+    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
+    fedgroup (groups by the clients' first updates); or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -95,6 +95,12 @@ class Recipe:
     two clients that would be parted; 0: always."""
     cfl_after: int = 20
     """cfl splits no cluster in the first so many rounds."""
+    fedgroup_distance: Literal["edc", "madc"] = "edc"
+    """How fedgroup finds groups among first updates. edc: k-means on their cosines with their k main
+    directions. madc: complete linkage on how much two clients' cosines with all others differ."""
+    fedgroup_step: float = 0.0
+    """How much the groups' models of fedgroup move to each other after a round (the authors': 0.1); 0: do
+    not."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -127,6 +133,8 @@ class Recipe:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
         if not 0 <= self.cfl_gamma < 1:
             raise InvalidInput(f"cfl_gamma must be in [0, 1), got {self.cfl_gamma}")
+        if not 0 <= self.fedgroup_step < math.inf:
+            raise InvalidInput(f"fedgroup_step must be zero or positive, got {self.fedgroup_step}")
         rests = self.cfl_thresholds
         if rests is not None and not (len(rests) == 2 and all(0 < value < math.inf for value in rests)):
             raise InvalidInput(f"cfl_thresholds must be two positive numbers, got {list(rests)}")

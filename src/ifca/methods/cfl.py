@@ -27,13 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
-from ifca.core.types import ClusterState, model_count, places_of, without
+from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, initial_state
-from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, own_numbers
+from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_numbers
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, widened
 
@@ -68,10 +67,8 @@ def places(recipe: Recipe, m: int) -> int:
 def start(problem: Problem, restart: int) -> ClusterState:
     """Everybody is in cluster 0."""
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
-    if problem.given is not None and model_count(theta) > 1:
-        raise InvalidInput(f"warm_start: cfl begins with one model, got {model_count(theta)}")
     count = problem.models
-    theta = {name: v[:1].expand(count, *v.shape[1:]).clone() for name, v in theta.items()}
+    theta = {name: v.expand(count, *v.shape[1:]).clone() for name, v in theta.items()}
     live = torch.arange(count) == 0
     tree = Tree(
         parent=torch.full((count,), -1),
@@ -111,7 +108,7 @@ def server(
 ) -> tuple[ClusterState, list[Event] | None]:
     """The averages by cluster; then ways down the tree, and splits."""
     tree = tree_of(state)
-    after = _rest(problem, state, average(problem, state, now, apart=True), tree.inner)
+    after = kept(problem, state, average(problem, state, now, apart=True), tree.inner)
     tree = _moved(problem, state, after, now, tree)
     events: list[Event] = []
     if now.replies.updates is not None:
@@ -126,14 +123,6 @@ def server(
                 after, tree, event = split(after, tree, j, now.who[rows], parts, found.of(rows))
                 events.append(event)
     return replace(after, memory=tensors_of(tree)), events
-
-
-def _rest(problem: Problem, before: ClusterState, after: ClusterState, inner: Tensor) -> ClusterState:
-    """A cluster that was split keeps its model, whoever trains it to find its way; but for shared layers."""
-    theta = {name: value.clone() for name, value in after.theta.items()}
-    for name in theta.keys() - problem.shared:
-        theta[name][inner] = before.theta[name][inner]
-    return replace(after, theta=theta)
 
 
 def _moved(problem: Problem, before: ClusterState, after: ClusterState, now: Round, tree: Tree) -> Tree:
@@ -235,4 +224,5 @@ CFL = Method(
     serves=serves,
     joined=joined,
     at_most_k=True,
+    one_start=True,
 )

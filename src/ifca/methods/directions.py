@@ -7,7 +7,7 @@ and what is kept of them are sums over the blocks: products of every two clients
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -72,6 +72,16 @@ def changes_of(problem: Problem, state: ClusterState, now: Round) -> Changes:
     step = problem.recipe.step(state.round) if problem.recipe.option == "gradient" else None
     names = frozenset(state.theta) - problem.shared
     return Changes(now.replies.updates, state.theta, now.replies.identity, names, step)
+
+
+def kept(problem: Problem, before: ClusterState, after: ClusterState, places: Tensor) -> ClusterState:
+    """The state with the models at some places [k] as they were before, whoever has trained them; but for
+    layers that all share.
+    """
+    theta = {name: value.clone() for name, value in after.theta.items()}
+    for name in theta.keys() - problem.shared:
+        theta[name][places] = before.theta[name][places]
+    return replace(after, theta=theta)
 
 
 def own_numbers(problem: Problem, theta: Params) -> int:

@@ -9,6 +9,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.methods.cfl import CFL
 from ifca.methods.clove import CLOVE
+from ifca.methods.fedgroup import FEDGROUP
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -16,7 +17,9 @@ from ifca.methods.local_models import LOCAL
 from ifca.methods.method import FACTS, Method
 from ifca.methods.one_shot import ONE_SHOT
 
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL)}
+_METHODS = {
+    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP)
+}
 BUILT_IN = tuple(_METHODS)
 
 
