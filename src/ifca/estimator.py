@@ -70,6 +70,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), oneshot, clove, one with personal models (per-fedavg, ditto,
             fedper, fedrep, apfl, mapper, mocha, fedem), or a method of your own.
+            client), oneshot, clove, cfl, fedgroup, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
@@ -141,6 +142,11 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         ditto_lambda: float = 1.0,
         mocha_lambda: float = 1e-4,
         inner_step_size: float | None = None,
+        cfl_thresholds: tuple[float, ...] | None = None,
+        cfl_gamma: float = 0.1,
+        cfl_after: int = 20,
+        fedgroup_distance: Literal["edc", "madc"] = "edc",
+        fedgroup_step: float = 0.0,
         personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,

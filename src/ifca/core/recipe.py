@@ -26,6 +26,8 @@ class Recipe:
     fedrep, apfl, mapper, mocha, fedem; or a Method of your own, package.module:NAME."""
     clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models); or a
     Method of your own, package.module:NAME."""
+    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
+    fedgroup (groups by the clients' first updates); or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -115,6 +117,21 @@ class Recipe:
     """How strongly related clients' models are brought together (mocha)."""
     inner_step_size: float | None = None
     """Step by which a client adapts the common model to its own data (per-fedavg); none: step_size."""
+    cfl_thresholds: tuple[float, ...] | None = None
+    """When cfl tries to split a cluster: its model moves less than the first number in a round, while a
+    client changes it by more than the second (the authors': 0.4 and 1.6). None: a tenth, and six tenths, of
+    the farthest that a model has moved in a round of this run."""
+    cfl_gamma: float = 0.1
+    """cfl splits a cluster if sqrt((1 - alpha) / 2) is more than this, alpha the largest cosine of updates of
+    two clients that would be parted; 0: always."""
+    cfl_after: int = 20
+    """cfl splits no cluster in the first so many rounds."""
+    fedgroup_distance: Literal["edc", "madc"] = "edc"
+    """How fedgroup finds groups among first updates. edc: k-means on their cosines with their k main
+    directions. madc: complete linkage on how much two clients' cosines with all others differ."""
+    fedgroup_step: float = 0.0
+    """How much the groups' models of fedgroup move to each other after a round (the authors': 0.1); 0: do
+    not."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -126,13 +143,14 @@ class Recipe:
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
         for name in ("shared", "l2_layers", "class_weights", "server_betas"):
+        for name in ("shared", "l2_layers", "class_weights", "cfl_thresholds"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
-        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed)
+        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed, cfl_after=self.cfl_after)
         if not (math.isfinite(self.step_size) and self.step_size > 0):
             raise InvalidInput(f"step_size must be a positive number, got {self.step_size}")
         if self.erm_step_size is not None and not (
@@ -150,6 +168,13 @@ class Recipe:
             raise InvalidInput(f"inner_step_size must be a positive number, got {self.inner_step_size}")
         if not 0 < self.alpha < 1:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
+        if not 0 <= self.cfl_gamma < 1:
+            raise InvalidInput(f"cfl_gamma must be in [0, 1), got {self.cfl_gamma}")
+        if not 0 <= self.fedgroup_step < math.inf:
+            raise InvalidInput(f"fedgroup_step must be zero or positive, got {self.fedgroup_step}")
+        rests = self.cfl_thresholds
+        if rests is not None and not (len(rests) == 2 and all(0 < value < math.inf for value in rests)):
+            raise InvalidInput(f"cfl_thresholds must be two positive numbers, got {list(rests)}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
         if isinstance(self.class_weights, tuple) and not all(

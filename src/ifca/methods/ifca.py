@@ -253,4 +253,5 @@ IFCA = Method(
     joined=joined,
     chooses=True,
     at_most_k=True,
+    referee=True,
 )

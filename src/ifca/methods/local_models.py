@@ -46,4 +46,5 @@ LOCAL = Method(
     joined=joined,
     clustered=False,
     personal=True,
+    one_start=True,
 )

@@ -45,7 +45,7 @@ class Problem:
     shared: frozenset[str]  # parameters that all clusters share
     models: int  # places for models
     draw: Callable[[int, int], Params]
-    """restart, redraw -> different initial models [models, ...]; of a personal method one [1, ...]."""
+    """restart, redraw -> different initial models [models, ...]; of personal ones and one_start [1, ...]."""
     given: Params | None  # the models of a warm start, as draw would give them; None: there are none
     judge: Callable[[Params, Tensor], Tensor] | None
     """models, clients [p] -> their losses [p, k]; None: clients elsewhere are asked in rounds only."""
@@ -155,8 +155,10 @@ class Method:
     """recipe, task -> nothing; refuses in a sentence what the method cannot train."""
     clustered: bool = True  # k clusters are looked for; else one model for all, or one for each
     personal: bool = False  # a model per client, which never leaves it
+    one_start: bool = False  # all models begin as one
     chooses: bool = False  # clients choose among the models (line 6), in the end once more
     at_most_k: bool = False  # k is the most; fewer are no failure
+    referee: bool = False  # it says, with evidence, how many clusters the data support
 
     def facts(self) -> dict[str, Any]:
         """What reports need to know of the method: a part of summary.json."""

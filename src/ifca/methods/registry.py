@@ -13,6 +13,9 @@ from ifca.methods.ditto import DITTO
 from ifca.methods.fedem import FEDEM
 from ifca.methods.fedper import FEDPER, FEDREP
 from ifca.methods.giant import GIANT
+from ifca.methods.cfl import CFL
+from ifca.methods.clove import CLOVE
+from ifca.methods.fedgroup import FEDGROUP
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -26,6 +29,9 @@ from ifca.methods.per_fedavg import PER_FEDAVG, PER_FEDAVG_HF
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
 _METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, *_PERSONAL)}
 _METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, GIANT)}
+_METHODS = {
+    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP)
+}
 BUILT_IN = tuple(_METHODS)
 
 

@@ -16,6 +16,12 @@ def title_of(summary: dict[str, Any]) -> str:
     return title
 
 
+def clusters_asked(summary: dict[str, Any]) -> int:
+    """The clusters that a run could end with; older runs say only how many models it had room for."""
+    most: int = summary.get("clusters_asked", summary["k"])
+    return most
+
+
 def percent(share: float | None, digits: int = 2) -> str:
     """95.89 %; a dash where it is unknown."""
     return "–" if share is None else f"{100 * share:.{digits}f} %"

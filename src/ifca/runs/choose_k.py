@@ -125,7 +125,7 @@ def _jobs(config: Config, ks: range, seeds: int) -> list[_Planned]:
     """Every k from every seed; then ifca with the largest k, where the method has no referee itself."""
     by_seed = [replace(config, seed=seed) for seed in range(config.seed, config.seed + seeds)]
     found = [_Planned(replace(one, k=k), f"k-{k}") for k in ks for one in by_seed]
-    if not method_of(config.algorithm).at_most_k:
+    if not method_of(config.algorithm).referee:
         judged = [replace(one, algorithm=IFCA.name, k=ks[-1]) for one in by_seed]
         found += [_Planned(one, f"{REFEREE}/k-{ks[-1]}") for one in judged]
     return found

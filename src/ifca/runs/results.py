@@ -111,6 +111,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "device": str(job.device),
         "seed": config.seed,
         "k": job.models,
+        "clusters_asked": min(job.models, job.recipe.k) if method.clustered else job.models,
         "models": models,
         "places": fitted.places,
         "rounds": state.round,

@@ -47,11 +47,11 @@ def start(job: Job, restart: int = 0, engine: Engine | None = None) -> ClusterSt
 
 
 def drawn_models(job: Job, restart: int, redraw: int = 0) -> Params:
-    """As many different models as there are places; one for personal models, which all begin alike.
+    """As many different models as there are places; one where all begin alike.
 
     Where the warm start is one model and some layers are shared, these are its own.
     """
-    count = 1 if job.method.personal else job.models
+    count = 1 if job.method.one_start else job.models
     theta = random_models(job.draw, count, job.recipe.seed, restart, job.shared, redraw)
     if job.warm_start is not None and given_models(job) is None:
         theta = with_shared_of(job.warm_start, theta, job.shared)
@@ -65,9 +65,11 @@ def given_models(job: Job) -> Params | None:
         return None
     if not job.warm_start or not model_count(job.warm_start):
         raise InvalidInput("warm_start: holds no model")
-    count, have = 1 if job.method.personal else job.models, model_count(job.warm_start)
+    count, have = 1 if job.method.one_start else job.models, model_count(job.warm_start)
     if have == 1 and count > 1 and job.shared:
         return None
+    if have != count and job.method.one_start and job.method.clustered:
+        raise InvalidInput(f"warm_start: {job.method.name} begins with one model, got {have}")
     if have != count and not (job.method.at_most_k and have < count):
         raise InvalidInput(
             f"the warm start holds {have} model(s) but k is {count}: "

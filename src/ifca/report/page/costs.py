@@ -11,7 +11,7 @@ from ifca.report.page.charts import Line, line_chart
 from ifca.report.page.parts import Section, figure, folded, numbers, paragraph, table
 from ifca.report.palette import COLOURS
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count, listed, number, size_of, title_of
+from ifca.report.words import clusters_asked, count, listed, number, size_of, title_of
 
 LISTED = 40  # events at most, half from the beginning and half from the end
 FAULTS = {
@@ -96,10 +96,10 @@ def in_words(event: dict[str, Any]) -> str:
     kind = event["event"]
     if "p" in event or kind in ("free", "parted"):
         return _verdict_in_words(event)
-    j = event["cluster"]  # from here on: events of older versions
+    j = event["cluster"]
     if kind == "split":
         groups, into = listed(event["clients"]), listed(event["into"])
-        if event["clear"]:
+        if "cosine" in event or event["clear"]:  # clear: of older versions, as all that follows
             return (
                 f"Clients of cluster {j} pulled their model in clearly different directions (groups of "
                 f"{groups} clients), so it was divided into clusters {into}."
@@ -171,12 +171,13 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
 def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
     s = run.summary
     if s["events"] is None or not s["method"]["at_most_k"]:
-        if s["method"]["chooses"] and s["live_clusters"] < s["k"]:
-            lost = f"{s['k'] - s['live_clusters']} of the {s['k']} clusters ended without clients"
+        k = clusters_asked(s)
+        if s["method"]["chooses"] and s["live_clusters"] < k:
+            lost = f"{k - s['live_clusters']} of the {k} clusters ended without clients"
             return f"{lost}; {title_of(s)} does not mend that."
         return "This algorithm neither divides nor merges clusters."
     if not told:
-        return "No cluster was merged."
+        return "No cluster was merged or divided."
     kinds = [event["event"] for event in told]
     words = (
         ("split", "divided"),
@@ -196,7 +197,8 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
         text = (
             "Training begins with one model for all; a cluster is divided where its clients need different "
         )
-        text += "models, and a division that does not help is taken back. "
+        older = any("clear" in event for event in told)
+        text += "models, and a division that does not help is taken back. " if older else "models. "
     return f"{text}In this run clusters were {listed(counts)}." if counts else text
 
 

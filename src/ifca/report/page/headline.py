@@ -12,7 +12,7 @@ from ifca.report.page.parts import Section, figure, folded, paragraph
 from ifca.report.page.quality_words import quality_body, quality_tile
 from ifca.report.page.ranking import bar_of, ranking
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count, duration, listed, number, percent, size_of, title_of
+from ifca.report.words import clusters_asked, count, duration, listed, number, percent, size_of, title_of
 
 FLATTERY = (
     "There are no test data: training loss is measured on what a model has learned from, which flatters "
@@ -140,8 +140,9 @@ def _against(run: RunFolder, metric: Metric) -> str:
 def _most(run: RunFolder) -> str:
     """Why clusters were left over: k was a limit."""
     s = run.summary
-    over = run.finished and s["method"]["at_most_k"] and s["live_clusters"] < s["k"]
-    return f"{s['k']} was the most allowed" if over else ""
+    most = clusters_asked(s)
+    over = run.finished and s["method"]["at_most_k"] and s["live_clusters"] < most
+    return f"{most} was the most allowed" if over else ""
 
 
 def _tested(summary: dict[str, Any]) -> str:

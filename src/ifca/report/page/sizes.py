@@ -10,7 +10,7 @@ from ifca.report.page.history import History
 from ifca.report.page.parts import Section, figure, table
 from ifca.report.palette import colour
 from ifca.report.read_run import RunFolder
-from ifca.report.words import count, listed, number, percent
+from ifca.report.words import clusters_asked, count, listed, number, percent
 
 
 def sizes(run: RunFolder, past: History) -> Section:
@@ -75,9 +75,10 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
             f"The largest is cluster {big} with {count(live[big], 'client')} ({percent(live[big] / m, 0)}), "
         )
         text += f"the smallest cluster {small} with {live[small]:,} ({percent(live[small] / m, 0)})."
-    empty = len(last) - len(live)
-    if empty and run.finished:
-        text += f" {empty} of the {len(last)} models asked for {'has' if empty == 1 else 'have'} no clients"
+    asked = clusters_asked(run.summary)
+    empty = asked - len(live)
+    if empty > 0 and run.finished:
+        text += f" {empty} of the {asked} models asked for {'has' if empty == 1 else 'have'} no clients"
         repaired = run.summary["method"]["at_most_k"]
         text += ": those that are left serve the clients as well." if repaired else "."
     return text

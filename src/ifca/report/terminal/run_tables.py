@@ -161,9 +161,12 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
         verdict = f"{a} and {b} are both needed" if kind == "kept" else f"{a} and {b} became one"
         said = f"one model for both costs {event['loses']:+.3g} a sample, p = {event['p']:.2g}"
         return verdict, f"{said} ({event['samples']} samples)"
-    j = event["cluster"]  # from here on: events of older versions
+    j = event["cluster"]
     if kind == "split":
         groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
+        if "cosine" in event:
+            said = f"updates in groups of {groups}, the largest cosine across is {event['cosine']:.2f}"
+            return f"{j} split into {into}", said
         far = f"updates in groups of {groups}, {event['separation']:.1f} deviations apart"
         return f"{j} split into {into}" + ("" if event["clear"] else ", to try"), far
     if kind == "dead":

@@ -25,6 +25,7 @@ from ifca.report.terminal.run_tables import (
 )
 from ifca.report.terminal.use_tables import metrics_table
 from ifca.runs.over_seeds import is_over_seeds, seeds_summary
+from ifca.report.words import clusters_asked
 from ifca.runs.track.trackers import trackers
 
 
@@ -74,7 +75,7 @@ def show(console: Console, folder: Path) -> None:
             console.print(events_table(finished))
         if grew_worse(finished):
             console.print(DIVERGED)
-        elif summary["live_clusters"] < summary["k"]:
+        elif summary["live_clusters"] < clusters_asked(summary):
             console.print(_fewer(summary))
         if summary.get("undecided"):
             _say(console, f"{summary['undecided']}.")
@@ -134,7 +135,7 @@ def _say(console: Console, line: str) -> None:
 
 
 def _fewer(summary: dict[str, Any]) -> str:
-    live, k = summary["live_clusters"], summary["k"]
+    live, k = summary["live_clusters"], clusters_asked(summary)
     if summary["method"]["at_most_k"]:
         done = summary["rounds"]
         return f"{live} of at most {k} clusters were found: nothing spoke for more in {done} rounds."
