@@ -7,7 +7,7 @@ from typing import Any
 from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.methods.clove import CLOVE
+from ifca.methods.clove import CLOVE, CLOVE_AUTO
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -15,7 +15,7 @@ from ifca.methods.local_models import LOCAL
 from ifca.methods.method import FACTS, Method
 from ifca.methods.one_shot import ONE_SHOT
 
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)}
+_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO)}
 BUILT_IN = tuple(_METHODS)
 
 
