@@ -25,7 +25,7 @@ from ifca.core.metrics import adjusted_rand_index
 from ifca.core.recipe import Recipe
 from ifca.data.partition import Labelled
 from ifca.data.public.rotated import Images
-from ifca.methods.clove import clusters, matched
+from ifca.methods.loss_clusters import clusters, matched
 from ifca.report.methods_figure import LOOKS, write_methods_figure
 from ifca.report.methods_table import methods_table
 from ifca.runs.units.lines import RUNS, read_lines

@@ -59,8 +59,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
     the same name in the config.
 
     Args:
-        k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithm ifca,
-            2 for others.
+        k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithms
+            ifca and clove-auto, 2 for others.
         model: a torch module, a function that makes one, or a name as in configs ("mlp", "linear",
             "logistic", "cnn"). None: what suits the data.
         loss: a function of outputs and labels that gives a loss per sample. None: cross-entropy for classes,
@@ -71,6 +71,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             client), oneshot, clove, one with personal models (per-fedavg, ditto,
             fedper, fedrep, apfl, mapper, mocha, fedem), or a method of your own.
             client), oneshot, clove, cfl, fedgroup, or a method of your own.
+            client), oneshot, clove, clove-auto, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and

@@ -28,8 +28,10 @@ class Recipe:
     Method of your own, package.module:NAME."""
     clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
     fedgroup (groups by the clients' first updates); or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); clove-auto (the same, which looks for the number of clusters, too); or a
+    Method of your own, package.module:NAME."""
     k: int = 2
-    """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
+    """Number of clusters (of ifca and clove-auto the most; global has 1 model, local one per client)."""
     rounds: int = 100
     """How often clients train and the server averages what they send (T in the paper)."""
     early_stopping: bool = False
@@ -94,17 +96,18 @@ class Recipe:
     """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
     stable_after: int | None = None
     """Once no client has changed its cluster for so many rounds, send clients their own model only, which
-    saves bytes. None: never."""
+    saves bytes (clove: for good; its authors take 3). None: never."""
     recheck_every: int = 10
     """With stable_after: send all k models again every so many rounds, so that clients may still change."""
     resample: bool = False
     """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
     restarts: int = 1
     """Number of initialisations; the one with the lowest training loss of the clients is kept."""
-    initial: Literal["random", "bernoulli", "balanced", "oneshot"] = "random"
+    initial: Literal["random", "bernoulli", "balanced", "oneshot", "dealt"] = "random"
     """Draw of the k initial models: the model's own initialisation; Bernoulli(0.5) per coordinate; balanced
     (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients;
-    oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1."""
+    oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1;
+    dealt (clove, clove-auto): the model's own; the first round's clients are dealt to them at random."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
     erm_step_size: float | None = None

@@ -14,7 +14,7 @@ from ifca.core.identity import rounds_unchanged
 from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Savings
-from ifca.core.types import ClusterState, Params, everywhere
+from ifca.core.types import ClusterState, Params, everywhere, model_count
 from ifca.methods.method import Problem, Round
 from ifca.methods.server_optimiser import server_step
 
@@ -36,6 +36,14 @@ def initial_state(theta: Params, identity: Tensor, live: Tensor | None = None) -
         bytes_down=none,
         bytes_up=none,
     )
+
+
+def given_state(given: Params, identity: Tensor, k: int) -> ClusterState:
+    """The same with the models of a warm start [c, ...]; the other places of k are free."""
+    count = model_count(given)
+    free = {name: value.new_zeros(k - count, *value.shape[1:]) for name, value in given.items()}
+    theta = {name: torch.cat([value, free[name]]) for name, value in given.items()}
+    return initial_state(theta, identity, torch.arange(k) < count)
 
 
 def average(

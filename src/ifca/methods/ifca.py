@@ -20,8 +20,8 @@ from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
-from ifca.core.types import ClusterState, model_count, places_of, without
-from ifca.methods.averaging import average, initial_state, next_pace, with_comparison
+from ifca.core.types import ClusterState, places_of, without
+from ifca.methods.averaging import average, given_state, initial_state, next_pace, with_comparison
 from ifca.methods.founding import bisected, founded, is_trial, own_is_best, to_go
 from ifca.methods.groups import FREE, HELD, JUDGED, Memory, Step, memory_of, merged, parted, settled
 from ifca.methods.ifca_plain import choose
@@ -42,10 +42,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     """A copy of one start for every group; or the models of a warm start, among which clients choose."""
     nobody, k = torch.full((problem.m,), -1), problem.models
     if problem.given is not None:
-        count = model_count(problem.given)
-        zeros = {name: value.new_zeros(k, *value.shape[1:]) for name, value in problem.given.items()}
-        theta = {name: torch.cat([v, zeros[name][count:]]) for name, v in problem.given.items()}
-        return initial_state(theta, nobody, torch.arange(k) < count)
+        return given_state(problem.given, nobody, k)
     drawn = problem.draw(restart, 0)
     if k == 1:
         return initial_state(drawn, nobody)

@@ -16,6 +16,7 @@ from ifca.methods.giant import GIANT
 from ifca.methods.cfl import CFL
 from ifca.methods.clove import CLOVE
 from ifca.methods.fedgroup import FEDGROUP
+from ifca.methods.clove import CLOVE, CLOVE_AUTO
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -32,6 +33,7 @@ _METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, 
 _METHODS = {
     method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP)
 }
+_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO)}
 BUILT_IN = tuple(_METHODS)
 
 
