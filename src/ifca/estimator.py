@@ -68,17 +68,12 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         standardise, standardise_target: features, and the targets of a regression, at mean 0 and variance 1;
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
-            client), oneshot, clove, one with personal models (per-fedavg, ditto,
-            fedper, fedrep, apfl, mapper, mocha, fedem), or a method of your own.
-            client), oneshot, clove, cfl, fedgroup, or a method of your own.
-            client), oneshot, clove, clove-auto, or a method of your own.
+            client), another of docs/methods.md, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
             safer; if the loss grows, divide it by 3.
-        step_decay: the step size is multiplied by this after every round; 1 keeps it.
         local_steps: gradient steps of a client in a round.
-        local_epochs: instead of local_steps, passes over the client's rows in batches of batch_size.
         optimizer: how clients take their steps, as in torch.optim: sgd, momentum, adam or adamw.
         participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; the one with the lowest training loss is kept.
@@ -87,8 +82,6 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         client: the column of X that says whose a row is, where groups is not given: a DataFrame's column
             name, or the number of an array's column.
         verbose: show progress: a bar in notebooks and on terminals, plain lines elsewhere.
-        device: auto, cpu or cuda.
-        memory_budget: MiB that clients trained side by side may take.
         warm_start: models to begin with: name -> [k, ...].
         clusterer: for oneshot, a scikit-learn clusterer or a function of k and seed that makes one.
         on_round: a function of state and record, called after every round; where it returns True, that was

@@ -22,14 +22,9 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); personal models: per-fedavg, per-fedavg-hf, ditto, fedper,
-    fedrep, apfl, mapper, mocha, fedem; or a Method of your own, package.module:NAME."""
-    clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models); or a
-    Method of your own, package.module:NAME."""
-    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
-    fedgroup (groups by the clients' first updates); or a Method of your own, package.module:NAME."""
-    clusters the clients' losses); clove-auto (the same, which looks for the number of clusters, too); or a
-    Method of your own, package.module:NAME."""
+    clusters the clients' losses); clove-auto, cfl, fedgroup; giant (Newton steps inside clusters); with a
+    model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method
+    of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca and clove-auto the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -145,8 +140,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
-        for name in ("shared", "l2_layers", "class_weights", "server_betas"):
-        for name in ("shared", "l2_layers", "class_weights", "cfl_thresholds"):
+        for name in ("shared", "l2_layers", "class_weights", "server_betas", "cfl_thresholds"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)

@@ -90,6 +90,7 @@ LIKE_LOCAL = Method(
     joined=joined,
     clustered=False,
     personal=True,
+    one_start=True,
 )
 """To be completed by replace(LIKE_LOCAL, name=..., client=..., shared=...)."""
 

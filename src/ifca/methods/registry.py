@@ -8,15 +8,13 @@ from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.methods.apfl import APFL
-from ifca.methods.clove import CLOVE
+from ifca.methods.cfl import CFL
+from ifca.methods.clove import CLOVE, CLOVE_AUTO
 from ifca.methods.ditto import DITTO
 from ifca.methods.fedem import FEDEM
+from ifca.methods.fedgroup import FEDGROUP
 from ifca.methods.fedper import FEDPER, FEDREP
 from ifca.methods.giant import GIANT
-from ifca.methods.cfl import CFL
-from ifca.methods.clove import CLOVE
-from ifca.methods.fedgroup import FEDGROUP
-from ifca.methods.clove import CLOVE, CLOVE_AUTO
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -27,13 +25,10 @@ from ifca.methods.mocha import MOCHA
 from ifca.methods.one_shot import ONE_SHOT
 from ifca.methods.per_fedavg import PER_FEDAVG, PER_FEDAVG_HF
 
+_USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
+_CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, GIANT)
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
-_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, *_PERSONAL)}
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, GIANT)}
-_METHODS = {
-    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP)
-}
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO)}
+_METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 
@@ -56,6 +51,12 @@ def method_of(name: str) -> Method:
 def method_names() -> tuple[str, ...]:
     """All that are known now."""
     return tuple(_METHODS)
+
+
+def usual_methods() -> tuple[str, ...]:
+    """Those that are compared where none are named: the paper's and the simplest rivals, and users' own."""
+    others = {method.name for method in (*_CLUSTERED, *_PERSONAL)}
+    return tuple(name for name in _METHODS if name not in others)
 
 
 def facts_of(name: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ifca.core.errors import InvalidInput
 from ifca.methods import method_names
+from ifca.methods.registry import usual_methods
 from ifca.runs.complaints import did_you_mean
 from ifca.runs.config import Config
 
@@ -25,13 +26,13 @@ def method_list(given: Sequence[str]) -> list[str]:
 
 
 def with_methods(config: Config, methods: Sequence[str] | None) -> Config:
-    """The config that trains these methods and no others; None: all that are known, and the config's.
+    """The config that trains these methods and no others; None: the usual ones, and the config's.
 
     The config's own method comes first, where it is among them; settings that are its alone (restarts, a warm
     start) are no other's.
     """
     if methods is None:
-        return replace(config, baselines=method_names())
+        return replace(config, baselines=usual_methods())
     names = method_list([methods] if isinstance(methods, str) else methods)
     if config.algorithm not in names:
         config = other_method(config, names[0])

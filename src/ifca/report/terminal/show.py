@@ -24,8 +24,8 @@ from ifca.report.terminal.run_tables import (
     restarts_table,
 )
 from ifca.report.terminal.use_tables import metrics_table
-from ifca.runs.over_seeds import is_over_seeds, seeds_summary
 from ifca.report.words import clusters_asked
+from ifca.runs.over_seeds import is_over_seeds, seeds_summary
 from ifca.runs.track.trackers import trackers
 
 
