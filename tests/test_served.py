@@ -151,7 +151,7 @@ def rows_of(folder: Path) -> dict[str, dict[str, str]]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Digits by IFCA and by the others."""
     folder = tmp_path_factory.mktemp("served") / "run"
-    compare(read_config(None, DIGITS), folder, methods=("oneshot", "global", "local"))
+    compare(read_config(None, DIGITS), folder, methods=("ifca", "oneshot", "global", "local"))
     return folder
 
 

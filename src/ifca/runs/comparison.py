@@ -7,6 +7,7 @@ would not tell how little the test data say, clients alone not how much training
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,7 @@ def comparison(seeds: Mapping[int, tuple[Path, Summary]], *, same_data: bool = T
         "clients": len(trained[0].clients),
         "paired_over": "clients" if len(seeds) == 1 else "both" if same_data else "seeds",
         "best": trained[0].name if key != JUDGED[-1] and len(trained) > 1 else None,
-        "table": _table(trained, pairs, same_data),
+        "table": _table(trained, pairs, same_data, 1.0 if better > 0 else math.inf),
         "pairs": [{"first": a, "second": b, **gain} for (a, b), gain in pairs.items()],
         "failed": failed,
     }
@@ -114,12 +115,15 @@ def _width(found: Estimate) -> float:
     return -1.0 if found.low is None or found.high is None else found.high - found.low
 
 
-def _table(trained: list[Trained], pairs: dict[tuple[str, str], Summary], same_data: bool) -> list[Summary]:
-    """A row per method, the best first; behind: how much the best is better."""
+def _table(
+    trained: list[Trained], pairs: dict[tuple[str, str], Summary], same_data: bool, most: float
+) -> list[Summary]:
+    """A row per method, the best first; behind: how much the best is better; most: what a number can be."""
     titles, best, rows = [one.title for one in trained], trained[0].name, []
     ties = any(first == best and not pair["clear"] for (first, _), pair in pairs.items())
     for one in trained:
         alone = _sure(one.values, estimate(one.clients), same_data)
+        low, high = (None if end is None else min(most, max(0.0, end)) for end in (alone.low, alone.high))
         behind = pairs.get((best, one.name))
         rows.append(
             {
@@ -127,8 +131,8 @@ def _table(trained: list[Trained], pairs: dict[tuple[str, str], Summary], same_d
                 "title": one.title if titles.count(one.title) == 1 else f"{one.title} ({one.name})",
                 "simple": one.simple,
                 "value": alone.value,
-                "low": alone.low,
-                "high": alone.high,
+                "low": low,
+                "high": high,
                 "by_seed": one.values,
                 "standing": _standing(behind, ties),
                 "behind": behind,

@@ -27,9 +27,10 @@ def verdict(found: dict[str, Any]) -> str:
         told = _tie(found, best, tied)
         told += f" Clearly worse than {best['title']}: {_listed(worse)}." if worse else ""
     else:
-        next_ = "" if len(rows) == 2 else ", the next,"
-        told = f"Best is {best['title']}, {_with(found, best)}, clearly ahead of {_all(rows[1:])}"
-        told += f"{rows[1]['title']}{next_} by {gap(found, rows[1]['behind'], best['value'])}."
+        here = "With this seed, best is" if found["paired_over"] == "clients" else "Best is"
+        others = "of all others; the next is" if len(rows) > 2 else "of"
+        told = f"{here} {best['title']}, {_with(found, best)}, clearly ahead {others} {rows[1]['title']}, "
+        told += f"behind by {gap(found, rows[1]['behind'], best['value'])}."
     return " ".join([told, *failed])
 
 
@@ -43,7 +44,7 @@ def _tie(found: dict[str, Any], best: Row, tied: list[Row]) -> str:
         leads = [
             f"{row['title']} ({gap(found, row['behind'], best['value'], wrapped=False)})" for row in tied
         ]
-        return f"{told} That it is ahead of {_listed(leads)} may be chance."
+        return f"{told} Its lead over {_listed(leads)} may be chance."
     most = "Highest" if found["higher_is_better"] else "Lowest"
     lead = gap(found, plain["behind"], best["value"])
     told += (
@@ -55,11 +56,16 @@ def _tie(found: dict[str, Any], best: Row, tied: list[Row]) -> str:
 
 def basis(found: dict[str, Any]) -> str:
     """What the intervals are over."""
+    told = _basis(found)
+    return told if found["higher_is_better"] else f"{told} Differences are in % of the first one's loss."
+
+
+def _basis(found: dict[str, Any]) -> str:
     seeds, clients = len(found["seeds"]), f"{found['clients']:,} clients"
     if found["paired_over"] == "clients":
         return (
             f"One seed: 95 % intervals are over the {clients} that were tested, each compared with itself. "
-            f"How much training varies is told by more seeds (--seeds {FEW})."
+            f"With another seed it may be otherwise; more seeds tell (--seeds {FEW})."
         )
     more = " More seeds make them narrower." if seeds < FEW and _any_tie(found) else ""
     if found["paired_over"] == "both":
@@ -98,10 +104,6 @@ def parts(found: dict[str, Any], pair: Row, best: float) -> tuple[float, float |
     by = 100 if found["higher_is_better"] or not best else 100 / best
     low, high = (None if end is None else by * end for end in (pair["low"], pair["high"]))
     return by * pair["by"], low, high
-
-
-def _all(rows: Sequence[Row]) -> str:
-    return "" if len(rows) == 1 else "all others: of "
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -19,7 +19,8 @@ def status(run: RunFolder) -> str:
     if run.state == "finished":
         return f"Finished after {done} rounds."
     if run.finished:
-        words = "baselines are being trained" if run.state == "running" else "baselines are missing"
+        what = "other methods and seeds" if is_over_seeds(run.path.parent) else "baselines"
+        words = f"{what} are being trained" if run.state == "running" else f"{what} are missing"
         return f"{done} of {total} rounds done; {words}." + _advice(run)
     where = f"Round {done} of {total}{_restart(run)}"
     if run.state == "stopped":
