@@ -140,7 +140,7 @@ def server(
     wanted = _sending(state, MOVE, move)
     third = ask.turn(replace(wanted, theta={**wanted.theta, STEPS: steps.to(_like(state))}), who, cluster)
     promised = torch.stack([(move[name] * slope[name]).flatten(1).sum(1) for name in names]).sum(0)
-    eta = longest(_means(third, [STEPS])[STEPS], promised)
+    eta = longest(_means(third, [STEPS])[STEPS], promised) * (third.total.weight > 0)
     theta = {
         name: (value.double() - _wide(eta, value) * move[name]).to(value.dtype)
         for name, value in state.theta.items()
