@@ -16,9 +16,11 @@ from ifca.methods.ifca_plain import IFCA_PLAIN
 from ifca.methods.local_models import LOCAL
 from ifca.methods.method import FACTS, Method
 from ifca.methods.one_shot import ONE_SHOT
+from ifca.methods.stocfl import STOCFL
 
 _METHODS = {
-    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP)
+    method.name: method
+    for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP, STOCFL)
 }
 BUILT_IN = tuple(_METHODS)
 
