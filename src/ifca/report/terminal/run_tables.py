@@ -98,8 +98,9 @@ def restarts_table(run: RunFolder) -> Table:
 
 
 def events_table(run: RunFolder) -> Table:
-    """What the referee said in the rounds, with its evidence."""
-    table = _table("Clusters merged and kept")
+    """What was decided about clusters in the rounds, with its evidence."""
+    split = any(event["event"] == "split" for event in run.summary["events"])
+    table = _table("Clusters split" if split else "Clusters merged and kept")
     for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
         table.add_column(head, justify=justify)  # type: ignore[arg-type]
     for merged, together in groupby(
