@@ -14,6 +14,7 @@ from ifca.report.page.build import article
 from ifca.report.page.costs import in_words
 from ifca.report.page.metric import metric_of
 from ifca.report.read_run import RunFolder, read_run
+from ifca.report.terminal.run_tables import _told
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from tests.browser import Browser, browsing, needs_browser
@@ -121,6 +122,15 @@ def test_merges_are_told_in_plain_words() -> None:
         "the loss of one model for both is 0.014 lower a sample, so nothing speaks for two (p = 0.4" in less
     )
     assert "is 0.014 higher a sample, too little to prove that two are needed (p = 0.4" in more
+
+
+def test_splits_and_merges_by_updates_are_told_in_plain_words() -> None:
+    split = {"event": "split", "cluster": 0, "into": [1, 2], "clients": [28, 84], "cosine": 0.16}
+    merged = {"event": "merged", "cluster": 0, "other": 2, "cosine": 0.71}
+    assert "(groups of 28 and 84 clients), so it was divided into clusters 1 and 2." in in_words(split)
+    assert in_words(merged).endswith("became one: their clients' first updates have a cosine of 0.71.")
+    assert _told(split)[1] == "updates in groups of 28 + 84, the largest cosine across is 0.16"
+    assert _told(merged) == ("0 and 2 became one", "first updates of their clients have a cosine of 0.71")
 
 
 def printed(browser: Browser) -> str:

@@ -69,6 +69,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), another of docs/methods.md, or a method of your own.
+            client), oneshot, clove, cfl, fedgroup, stocfl, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
@@ -141,6 +142,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         cfl_after: int = 20,
         fedgroup_distance: Literal["edc", "madc"] = "edc",
         fedgroup_step: float = 0.0,
+        stocfl_tau: float = 0.4,
+        stocfl_pull: float = 0.05,
         personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,

@@ -25,6 +25,9 @@ class Recipe:
     clusters the clients' losses); clove-auto, cfl, fedgroup; giant (Newton steps inside clusters); with a
     model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method
     of your own, package.module:NAME."""
+    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
+    fedgroup (groups by the clients' first updates); stocfl (clients whose first updates are alike become one
+    cluster); or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca and clove-auto the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -130,6 +133,12 @@ class Recipe:
     fedgroup_step: float = 0.0
     """How much the groups' models of fedgroup move to each other after a round (the authors': 0.1); 0: do
     not."""
+    stocfl_tau: float = 0.4
+    """stocfl makes one cluster of two if the cosine of their clients' mean first updates is at least this
+    (the authors': 0.2 to 0.65)."""
+    stocfl_pull: float = 0.05
+    """stocfl: the share of the way to a global model, trained besides, that clusters' models go after every
+    round; 0: there is none."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -169,6 +178,10 @@ class Recipe:
             raise InvalidInput(f"cfl_gamma must be in [0, 1), got {self.cfl_gamma}")
         if not 0 <= self.fedgroup_step < math.inf:
             raise InvalidInput(f"fedgroup_step must be zero or positive, got {self.fedgroup_step}")
+        if not -1 <= self.stocfl_tau <= 1:
+            raise InvalidInput(f"stocfl_tau must be in [-1, 1], got {self.stocfl_tau}")
+        if not 0 <= self.stocfl_pull < 1:
+            raise InvalidInput(f"stocfl_pull must be in [0, 1), got {self.stocfl_pull}")
         rests = self.cfl_thresholds
         if rests is not None and not (len(rests) == 2 and all(0 < value < math.inf for value in rests)):
             raise InvalidInput(f"cfl_thresholds must be two positive numbers, got {list(rests)}")

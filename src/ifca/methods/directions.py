@@ -37,33 +37,47 @@ class Changes:
         """Those of some participants, by their places among the p."""
         return Changes(self.updates.of(rows), self.theta, self.sent[rows], self.names, self.step)
 
-    def blocks(self) -> Iterator[Tensor]:
-        """Delta in blocks of coordinates: [p, width] each, in double precision."""
+    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        """Delta in blocks of coordinates: where they are among the d, and [p, width] in double precision."""
+        start_of = starts(self.theta, self.names)
         for (name, start, width), values in zip(
             self.updates.layout(self.names), self.updates.blocks(self.names), strict=True
         ):
+            where = slice(start_of[name] + start, start_of[name] + start + width)
             if self.step is None:
                 flat = self.theta[name].reshape(len(self.theta[name]), -1)[:, start : start + width]
-                yield values.double() - flat.double()[self.sent.to(flat.device)]
+                yield where, values.double() - flat.double()[self.sent.to(flat.device)]
             else:
-                yield -self.step * values.double()
+                yield where, -self.step * values.double()
 
     def gram(self) -> Tensor:
         """The products of every two: [p, p]."""
         p = len(self.sent)
-        return sum(((part @ part.T).cpu() for part in self.blocks()), torch.zeros(p, p).double())
+        return sum(((part @ part.T).cpu() for _, part in self.blocks()), torch.zeros(p, p).double())
 
     def mixed(self, share: Tensor) -> Tensor:
         """Weighted sums of them: share [g, p] -> [g, d], flat."""
-        return torch.cat([share.to(part) @ part for part in self.blocks()], 1).cpu()
+        d = sum(value[0].numel() for name, value in self.theta.items() if name in self.names)
+        found = torch.zeros(len(share), d, dtype=torch.float64)
+        for where, part in self.blocks():
+            found[:, where] = (share.to(part) @ part).cpu()
+        return found
 
     def along(self, ways: Tensor) -> Tensor:
         """Their products with given directions: ways [g, d] -> [p, g]."""
-        found, start = torch.zeros(len(self.sent), len(ways)).double(), 0
-        for part in self.blocks():
-            found += (part @ ways[:, start : start + part.shape[1]].to(part).T).cpu()
-            start += part.shape[1]
+        found = torch.zeros(len(self.sent), len(ways), dtype=torch.float64)
+        for where, part in self.blocks():
+            found += (part @ ways[:, where].to(part).T).cpu()
         return found
+
+
+def starts(theta: Params, names: frozenset[str]) -> dict[str, int]:
+    """Where each parameter begins in a flat direction: by name, as a checkpoint may bring another order."""
+    found, start = {}, 0
+    for name in sorted(names):
+        found[name] = start
+        start += theta[name][0].numel()
+    return found
 
 
 def changes_of(problem: Problem, state: ClusterState, now: Round) -> Changes:

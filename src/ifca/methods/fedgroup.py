@@ -29,7 +29,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.types import ClusterState, Params, places_of, without
 from ifca.methods.averaging import average, initial_state
-from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_numbers
+from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_numbers, starts
 from ifca.methods.founding import numbered
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round
@@ -159,13 +159,13 @@ def placed(ways: Tensor, found: Changes) -> Tensor:
 
 def begun(problem: Problem, state: ClusterState, ways: Tensor) -> Params:
     """Models of new groups: the initial one, moved by the mean update of its members. ways: [groups, d]."""
-    theta, start = {name: value.clone() for name, value in state.theta.items()}, 0
+    theta = {name: value.clone() for name, value in state.theta.items()}
+    start_of = starts(theta, frozenset(theta) - problem.shared)
     for name, value in theta.items():
         value[: len(ways)] = value[-1]
-        if name not in problem.shared:
-            moved = ways[:, start : start + value[0].numel()].reshape(-1, *value.shape[1:])
-            value[: len(ways)] = (value[-1].double() + moved.to(value.device)).to(value.dtype)
-            start += value[0].numel()
+        if name in start_of:
+            moved = ways[:, start_of[name] : start_of[name] + value[0].numel()].to(value.device)
+            value[: len(ways)] = (value[-1].double() + moved.reshape(-1, *value.shape[1:])).to(value.dtype)
     return theta
 
 

@@ -29,6 +29,12 @@ _USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
 _CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, GIANT)
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
 _METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
+from ifca.methods.stocfl import STOCFL
+
+_METHODS = {
+    method.name: method
+    for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP, STOCFL)
+}
 BUILT_IN = tuple(_METHODS)
 
 

@@ -97,6 +97,9 @@ def in_words(event: dict[str, Any]) -> str:
     if "p" in event or kind in ("free", "parted"):
         return _verdict_in_words(event)
     j = event["cluster"]
+    if kind == "merged":
+        alike = f"their clients' first updates have a cosine of {event['cosine']:.2f}"
+        return f"Clusters {j} and {event['other']} became one: {alike}."
     if kind == "split":
         groups, into = listed(event["clients"]), listed(event["into"])
         if "cosine" in event or event["clear"]:  # clear: of older versions, as all that follows
@@ -189,7 +192,9 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
         ("dead", "given up"),
     )
     counts = [f"{word} {_times(kinds.count(kind))}" for kind, word in words if kind in kinds]
-    if "free" in kinds or "merged" in kinds or any("p" in event for event in told):
+    if "merged" in kinds and any("cosine" in event for event in told):
+        text = "Clusters whose clients pull their models in one direction become one. "
+    elif "free" in kinds or "merged" in kinds or any("p" in event for event in told):
         text = (
             "Clients are put into groups before training; groups that one model serves as well become one. "
         )

@@ -127,11 +127,14 @@ def restarts_table(run: RunFolder) -> Table:
 
 
 def events_table(run: RunFolder) -> Table:
-    """What the referee said in the rounds, with its evidence."""
-    table = _table("Clusters merged and kept")
+    """What was decided about clusters in the rounds, with its evidence."""
+    split = any(event["event"] == "split" for event in run.summary["events"])
+    table = _table("Clusters split" if split else "Clusters merged and kept")
     for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
         table.add_column(head, justify=justify)  # type: ignore[arg-type]
-    for merged, together in groupby(run.summary["events"], lambda one: one["event"] == "merged"):
+    for merged, together in groupby(
+        run.summary["events"], lambda one: one["event"] == "merged" and "p" in one
+    ):
         some = list(together)
         if merged and len(some) > FEW:
             table.add_row(*_merged(some))
@@ -162,6 +165,9 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
         said = f"one model for both costs {event['loses']:+.3g} a sample, p = {event['p']:.2g}"
         return verdict, f"{said} ({event['samples']} samples)"
     j = event["cluster"]
+    if kind == "merged":
+        said = f"first updates of their clients have a cosine of {event['cosine']:.2f}"
+        return f"{j} and {event['other']} became one", said
     if kind == "split":
         groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
         if "cosine" in event:
