@@ -14,8 +14,11 @@ from ifca.methods.ifca_plain import IFCA_PLAIN
 from ifca.methods.local_models import LOCAL
 from ifca.methods.method import FACTS, Method
 from ifca.methods.one_shot import ONE_SHOT
+from ifca.methods.sr_fca import SR_FCA
 
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO)}
+_METHODS = {
+    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO, SR_FCA)
+}
 BUILT_IN = tuple(_METHODS)
 
 
