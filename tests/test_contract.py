@@ -33,6 +33,7 @@ from tests.conftest import groups, make_job
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
 runpy.run_path(str(EXAMPLE))  # registers the method ifca-prox
 SPLITS = {"cfl_thresholds": (100.0, 1e-6), "cfl_gamma": 0.0, "cfl_after": 1}  # as soon as it can
+SR_FCA = {"algorithm": "sr-fca", "k": 3, "rounds": 7, "erm_rounds": 2, "step_size": 0.3, "seed": 6}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca": {"algorithm": "ifca", "rounds": 12},
     "ifca-growing": {"algorithm": "ifca", "rounds": 14, "option": "gradient", "step_size": 0.4},
@@ -98,6 +99,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "stocfl-gradient": {"algorithm": "stocfl", "option": "gradient", "weighted": True, "stocfl_pull": 0.0},
     "stocfl-shared": {"algorithm": "stocfl", "shared": ("fc1",), "stocfl_tau": 0.9},
     "stocfl-epochs": {"algorithm": "stocfl", "local_epochs": 1, "batch_size": 4},
+    "sr-fca": SR_FCA,
+    "sr-fca-united": {**SR_FCA, "sr_lambda": 1.2},
+    "sr-fca-partial": {**SR_FCA, "participation": 0.5, "local_epochs": 1, "batch_size": 4, "sr_lambda": 0.9},
+    "sr-fca-gradient": {**SR_FCA, "option": "gradient", "sr_lambda": 1.0},
+    "sr-fca-median": {**SR_FCA, "aggregation": "median", "sr_lambda": 0.7},
+    "sr-fca-shared": {**SR_FCA, "shared": ("fc1",), "sr_lambda": 1.0},
     "oneshot": {"algorithm": "oneshot", "erm_rounds": 2},
     "oneshot-gradient": {"algorithm": "oneshot", "erm_rounds": 2, "option": "gradient"},
     "plain-weighted-mean": {"aggregation": "weighted-mean"},

@@ -60,7 +60,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
 
     Args:
         k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithms
-            ifca and clove-auto, 2 for others.
+            ifca, clove-auto and sr-fca, 2 for others.
         model: a torch module, a function that makes one, or a name as in configs ("mlp", "linear",
             "logistic", "cnn"). None: what suits the data.
         loss: a function of outputs and labels that gives a loss per sample. None: cross-entropy for classes,
@@ -70,6 +70,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), another of docs/methods.md, or a method of your own.
             client), oneshot, clove, cfl, fedgroup, stocfl, or a method of your own.
+            client), oneshot, clove, clove-auto, sr-fca, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and

@@ -22,10 +22,10 @@ from ifca.engines.gram.fast import applies
 from ifca.engines.live_models import train_live
 from ifca.engines.precision import Precision, products
 from ifca.engines.sweep import sweep
-from ifca.methods import Ask, Round
+from ifca.methods import Round
 from ifca.models import cifar_cnn, linear, mlp
 from ifca.training import Job
-from ifca.training.rounds import taking_part
+from ifca.training.rounds import ask_of, taking_part
 from ifca.training.start import problem_of
 
 MNIST = {"mnist-4800": (4800, 50), "mnist-2400": (2400, 100), "mnist-1200": (1200, 200)}
@@ -136,7 +136,7 @@ def round_seconds(job: Job, rounds: int) -> float:
     def one(state: ClusterState) -> ClusterState:
         who, known = taking_part(job, state)
         replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
-        ask = Ask(lambda asked, some, models: train_live(engine, asked, some, models), engine.compare)
+        ask = ask_of(engine)
         return job.method.server(problem, state, Round(who, known, replies), ask)[0]
 
     warm = 3 if job.device.type == "cuda" or job.recipe.stable_after else int(job.engine != "loop")

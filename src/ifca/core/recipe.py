@@ -28,8 +28,12 @@ class Recipe:
     clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
     fedgroup (groups by the clients' first updates); stocfl (clients whose first updates are alike become one
     cluster); or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); clove-auto (the same, which looks for the number of clusters, too);
+    sr-fca (clusters from clients' losses under each other's models); or a Method of your own,
+    package.module:NAME."""
     k: int = 2
-    """Number of clusters (of ifca and clove-auto the most; global has 1 model, local one per client)."""
+    """Number of clusters (of ifca, clove-auto and sr-fca the most; global has 1 model, local one per
+    client)."""
     rounds: int = 100
     """How often clients train and the server averages what they send (T in the paper)."""
     early_stopping: bool = False
@@ -107,9 +111,13 @@ class Recipe:
     oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1;
     dealt (clove, clove-auto): the model's own; the first round's clients are dealt to them at random."""
     erm_rounds: int = 10
-    """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering."""
+    """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering; of sr-fca
+    also the rounds before each of two refinements."""
     erm_step_size: float | None = None
     """Step of that local training; none: step_size."""
+    sr_lambda: float | None = None
+    """sr-fca: clients are neighbours where their mean loss under each other's models is at most this. None:
+    the value that parts all such losses in two with the least variance within the two parts."""
     alpha: float = 0.01
     """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
     ditto_lambda: float = 1.0
@@ -163,6 +171,8 @@ class Recipe:
             math.isfinite(self.erm_step_size) and self.erm_step_size > 0
         ):
             raise InvalidInput(f"erm_step_size must be a positive number, got {self.erm_step_size}")
+        if self.sr_lambda is not None and not (math.isfinite(self.sr_lambda) and self.sr_lambda > 0):
+            raise InvalidInput(f"sr_lambda must be a positive number, got {self.sr_lambda}")
         if not 0 < self.step_decay <= 1:
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:

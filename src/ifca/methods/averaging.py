@@ -77,7 +77,7 @@ def average(
         theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared)
     if problem.shared:  # averages of shared coordinates reach the places without a model, too
         theta = _only_live(theta, state.live)
-    _check_models(recipe, state.round, theta)
+    check_models(recipe, state.round, theta)
     down, up = _counted(problem, state, now, sent, wire)
     return replace(_remembered(state, now), theta=theta, moments=moments, bytes_down=down, bytes_up=up)
 
@@ -141,7 +141,8 @@ def _only_live(theta: Params, live: Tensor) -> Params:
     }
 
 
-def _check_models(recipe: Recipe, t: int, theta: Params) -> None:
+def check_models(recipe: Recipe, t: int, theta: Params) -> None:
+    """Stop where a parameter is no number any more, with advice."""
     for name, value in theta.items():
         largest = float(value.abs().max())
         if not math.isfinite(largest):

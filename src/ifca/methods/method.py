@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -28,11 +28,18 @@ Compare = Callable[[Params, Tensor, Tensor, Tensor], Savings]
 would lose more under them, on samples that it set aside (Needs.aside)."""
 
 
+class Turn(Protocol):
+    """Another turn in the same round, or in that of the given state."""
+
+    def __call__(self, state: ClusterState, who: Tensor, models: Tensor, needs: Needs = ..., /) -> Replies:
+        """The replies of clients who [p]; models: the one that each is sent [p], -1: all of the state's."""
+        ...
+
+
 class Ask(NamedTuple):
     """What a server may ask once more in the same round."""
 
-    turn: Callable[[ClusterState, Tensor, Tensor], Replies]
-    """state, clients [p], the one model that each is sent [p] -> their replies to another turn."""
+    turn: Turn
     compare: Compare
 
 

@@ -34,6 +34,10 @@ from ifca.methods.stocfl import STOCFL
 _METHODS = {
     method.name: method
     for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP, STOCFL)
+from ifca.methods.sr_fca import SR_FCA
+
+_METHODS = {
+    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO, SR_FCA)
 }
 BUILT_IN = tuple(_METHODS)
 

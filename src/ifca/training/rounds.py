@@ -17,11 +17,11 @@ from ifca.core.errors import Diverged
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Replies
+from ifca.core.replies import Needs, Replies
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
 from ifca.data import Clients
-from ifca.engines.base import Engine
+from ifca.engines.base import SUMS, Engine
 from ifca.engines.live_models import train_live
 from ifca.methods import Ask, Problem, Round
 from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due, with_held_out
@@ -142,8 +142,8 @@ def one_round(
 def ask_of(engine: Engine) -> Ask:
     """What a server may ask of this engine's clients beside a round."""
 
-    def turn(state: ClusterState, some: Tensor, models: Tensor) -> Replies:
-        return train_live(engine, state, some, models)
+    def turn(state: ClusterState, some: Tensor, models: Tensor, needs: Needs = SUMS) -> Replies:
+        return train_live(engine, state, some, models, needs)
 
     return Ask(turn, engine.compare)
 
