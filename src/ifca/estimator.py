@@ -69,15 +69,12 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), another of docs/methods.md, or a method of your own.
-            client), oneshot, clove, cfl, fedgroup, stocfl, or a method of your own.
-            client), oneshot, clove, clove-auto, sr-fca, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
             safer; if the loss grows, divide it by 3.
         local_steps: gradient steps of a client in a round.
         optimizer: how clients take their steps, as in torch.optim: sgd, momentum, adam or adamw.
-        participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; the one with the lowest training loss is kept.
         personalise: let every client choose in the end between its cluster's model and one of its own.
         seed: all that is random follows from it; the same seed gives the same models.
@@ -88,7 +85,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         clusterer: for oneshot, a scikit-learn clusterer or a function of k and seed that makes one.
         on_round: a function of state and record, called after every round; where it returns True, that was
             the last one.
-        callbacks: told of every start, round and end; see ifca.core.callbacks.Callback.
+        callbacks: told of every start, round and end (ifca.core.callbacks.Callback).
     Where fit ends with an exception (ctrl-C, one of a callback's), finish() makes a fit of the rounds done.
 
     """

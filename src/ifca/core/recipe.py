@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_type_hints
 
 from ifca.core.errors import InvalidInput
+from ifca.core.method_settings import MethodSettings
 
 Option = Literal["model", "gradient"]
 ClientOptimizer = Literal["sgd", "momentum", "adam", "adamw"]
@@ -16,21 +17,15 @@ ServerOptimizer = Literal["none", "momentum", "adam", "yogi"]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(MethodSettings):
     """How to train: the inputs of the paper's algorithms and their practical variants."""
 
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); clove-auto, cfl, fedgroup; giant (Newton steps inside clusters); with a
-    model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method
-    of your own, package.module:NAME."""
-    clusters the clients' losses); cfl (a cluster is split where its clients pull in different directions);
-    fedgroup (groups by the clients' first updates); stocfl (clients whose first updates are alike become one
-    cluster); or a Method of your own, package.module:NAME."""
-    clusters the clients' losses); clove-auto (the same, which looks for the number of clusters, too);
-    sr-fca (clusters from clients' losses under each other's models); or a Method of your own,
-    package.module:NAME."""
+    clusters the clients' losses); clove-auto, cfl, fedgroup, stocfl, sr-fca; giant (Newton steps inside
+    clusters); with a model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha,
+    fedem; or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca, clove-auto and sr-fca the most; global has 1 model, local one per
     client)."""
@@ -115,38 +110,8 @@ class Recipe:
     also the rounds before each of two refinements."""
     erm_step_size: float | None = None
     """Step of that local training; none: step_size."""
-    sr_lambda: float | None = None
-    """sr-fca: clients are neighbours where their mean loss under each other's models is at most this. None:
-    the value that parts all such losses in two with the least variance within the two parts."""
     alpha: float = 0.01
     """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
-    ditto_lambda: float = 1.0
-    """How strongly a client's own model is pulled towards the common one (ditto)."""
-    mocha_lambda: float = 1e-4
-    """How strongly related clients' models are brought together (mocha)."""
-    inner_step_size: float | None = None
-    """Step by which a client adapts the common model to its own data (per-fedavg); none: step_size."""
-    cfl_thresholds: tuple[float, ...] | None = None
-    """When cfl tries to split a cluster: its model moves less than the first number in a round, while a
-    client changes it by more than the second (the authors': 0.4 and 1.6). None: a tenth, and six tenths, of
-    the farthest that a model has moved in a round of this run."""
-    cfl_gamma: float = 0.1
-    """cfl splits a cluster if sqrt((1 - alpha) / 2) is more than this, alpha the largest cosine of updates of
-    two clients that would be parted; 0: always."""
-    cfl_after: int = 20
-    """cfl splits no cluster in the first so many rounds."""
-    fedgroup_distance: Literal["edc", "madc"] = "edc"
-    """How fedgroup finds groups among first updates. edc: k-means on their cosines with their k main
-    directions. madc: complete linkage on how much two clients' cosines with all others differ."""
-    fedgroup_step: float = 0.0
-    """How much the groups' models of fedgroup move to each other after a round (the authors': 0.1); 0: do
-    not."""
-    stocfl_tau: float = 0.4
-    """stocfl makes one cluster of two if the cosine of their clients' mean first updates is at least this
-    (the authors': 0.2 to 0.65)."""
-    stocfl_pull: float = 0.05
-    """stocfl: the share of the way to a global model, trained besides, that clusters' models go after every
-    round; 0: there is none."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -164,43 +129,26 @@ class Recipe:
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
-        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed, cfl_after=self.cfl_after)
+        _at_least(0, evaluate_every=self.evaluate_every, seed=self.seed)
         if not (math.isfinite(self.step_size) and self.step_size > 0):
             raise InvalidInput(f"step_size must be a positive number, got {self.step_size}")
         if self.erm_step_size is not None and not (
             math.isfinite(self.erm_step_size) and self.erm_step_size > 0
         ):
             raise InvalidInput(f"erm_step_size must be a positive number, got {self.erm_step_size}")
-        if self.sr_lambda is not None and not (math.isfinite(self.sr_lambda) and self.sr_lambda > 0):
-            raise InvalidInput(f"sr_lambda must be a positive number, got {self.sr_lambda}")
         if not 0 < self.step_decay <= 1:
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
-        for name in ("ditto_lambda", "mocha_lambda"):
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
-                raise InvalidInput(f"{name} must be zero or positive, got {getattr(self, name)}")
-        if self.inner_step_size is not None and not self.inner_step_size > 0:
-            raise InvalidInput(f"inner_step_size must be a positive number, got {self.inner_step_size}")
         if not 0 < self.alpha < 1:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
-        if not 0 <= self.cfl_gamma < 1:
-            raise InvalidInput(f"cfl_gamma must be in [0, 1), got {self.cfl_gamma}")
-        if not 0 <= self.fedgroup_step < math.inf:
-            raise InvalidInput(f"fedgroup_step must be zero or positive, got {self.fedgroup_step}")
-        if not -1 <= self.stocfl_tau <= 1:
-            raise InvalidInput(f"stocfl_tau must be in [-1, 1], got {self.stocfl_tau}")
-        if not 0 <= self.stocfl_pull < 1:
-            raise InvalidInput(f"stocfl_pull must be in [0, 1), got {self.stocfl_pull}")
-        rests = self.cfl_thresholds
-        if rests is not None and not (len(rests) == 2 and all(0 < value < math.inf for value in rests)):
-            raise InvalidInput(f"cfl_thresholds must be two positive numbers, got {list(rests)}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):
             raise InvalidInput(f"l2 must be zero or positive, got {self.l2}")
         if isinstance(self.class_weights, tuple) and not all(
             math.isfinite(weight) and weight > 0 for weight in self.class_weights
         ):
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
+        self.check_settings()
         _check_optimizer(self)
         _check_server(self)
         if self.local_epochs is not None and self.batch_size is None:

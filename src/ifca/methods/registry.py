@@ -24,21 +24,13 @@ from ifca.methods.method import FACTS, Method
 from ifca.methods.mocha import MOCHA
 from ifca.methods.one_shot import ONE_SHOT
 from ifca.methods.per_fedavg import PER_FEDAVG, PER_FEDAVG_HF
-
-_USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
-_CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, GIANT)
-_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
-_METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
+from ifca.methods.sr_fca import SR_FCA
 from ifca.methods.stocfl import STOCFL
 
-_METHODS = {
-    method.name: method
-    for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CFL, FEDGROUP, STOCFL)
-from ifca.methods.sr_fca import SR_FCA
-
-_METHODS = {
-    method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, CLOVE_AUTO, SR_FCA)
-}
+_USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
+_CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, STOCFL, SR_FCA, GIANT)
+_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
+_METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 

@@ -70,8 +70,8 @@ def compare(
 ) -> Summary:
     """Train methods on the same data, side by side, and say which is best (`comparison` of the summary).
 
-    methods: their names, also module:NAME of your own; None: the paper's and clove. seeds: how many, from that
-    of the config on; where there are several, each has a run folder of its own in out.
+    methods: their names, also module:NAME of your own; None: the paper's, and clove. seeds: how many, from
+    that of the config on; where there are several, each has a run folder of its own in out.
     """
     config = with_methods(config, methods)
     if seeds < 1:
