@@ -20,6 +20,7 @@ from ifca.methods.mocha import related, together
 from ifca.methods.personal_models import mixture
 from ifca.models import logistic
 from ifca.training import Job, fit
+from ifca.training.preflight import check
 from tests.conftest import groups, make_job
 
 ONE = Data(torch.ones(1, 1).double(), torch.ones(1).double(), torch.ones(1).double())
@@ -133,13 +134,15 @@ def test_mocha_lets_small_clients_learn_from_related_ones() -> None:
 
 def test_what_cannot_be_is_one_sentence(unequal: Federation) -> None:
     with pytest.raises(InvalidInput, match="mocha: is for linear models"):
-        fit(make_job(unequal, Recipe(algorithm="mocha", rounds=1)))
+        check(make_job(unequal, Recipe(algorithm="mocha", rounds=1)))
     with pytest.raises(
         InvalidInput, match='ditto: clients train models of their own, so option must be "model"'
     ):
-        fit(make_job(unequal, Recipe(algorithm="ditto", option="gradient", rounds=1)))
+        check(make_job(unequal, Recipe(algorithm="ditto", option="gradient", rounds=1)))
+    with pytest.raises(InvalidInput, match="apfl: its steps are its own, so optimizer, weight_decay"):
+        check(make_job(unequal, Recipe(algorithm="apfl", optimizer="adam", rounds=1)))
     one = Job(unequal, Recipe(algorithm="fedper", rounds=1), lambda: logistic(6, 3))
     with pytest.raises(InvalidInput, match="fedper: the model has one layer"):
-        fit(one)
+        check(one)
     with pytest.raises(InvalidInput, match="ditto_lambda must be zero or positive, got -1"):
         Recipe(algorithm="ditto", ditto_lambda=-1.0)

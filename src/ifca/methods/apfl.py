@@ -28,6 +28,7 @@ from ifca.methods.personal_models import (
     common_part,
     own_part,
     seen_as,
+    steps_plainly,
     widely,
     with_common,
 )
@@ -82,6 +83,7 @@ APFL = replace(
     title="APFL",
     about="APFL: each client mixes a model of its own with a common one, and learns how much of each",
     client=client,
+    suits=steps_plainly,
     widened=widened,
     task=seen_as(mixed),
     shared=common_names,

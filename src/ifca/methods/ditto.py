@@ -25,6 +25,7 @@ from ifca.methods.personal_models import (
     common_part,
     own_part,
     seen_as,
+    steps_plainly,
     widely,
     with_common,
 )
@@ -50,6 +51,7 @@ DITTO = replace(
     title="Ditto",
     about="Ditto: a model of each client's own, pulled towards a common one",
     client=client,
+    suits=steps_plainly,
     widened=with_common,
     task=seen_as(own_part),
     shared=common_names,

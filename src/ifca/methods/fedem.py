@@ -22,8 +22,9 @@ from ifca.core.client import batches, estimate
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, select
+from ifca.methods.local_models import start as begin
 from ifca.methods.method import Problem
-from ifca.methods.personal_models import LIKE_LOCAL, mixture, start_with_models
+from ifca.methods.personal_models import LIKE_LOCAL, mixture, steps_plainly
 
 PI = "pi"  # [k] a client's shares
 
@@ -37,7 +38,7 @@ def widened(recipe: Recipe, model: Params) -> Params:
 
 def start(problem: Problem, restart: int) -> ClusterState:
     """The k models must differ: model j is the j-th draw of the seed."""
-    state = start_with_models(problem, restart)
+    state = begin(problem, restart)
     if problem.given is not None:
         return state
     theta = dict(state.theta)
@@ -113,6 +114,7 @@ FEDEM = replace(
     about="FedEM: k models for all, of which each client is a mixture in shares of its own",
     start=start,
     client=client,
+    suits=steps_plainly,
     widened=widened,
     task=task_of,
     shared=lambda _recipe, names: frozenset(name for name in names if name != PI),

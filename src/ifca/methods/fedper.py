@@ -24,7 +24,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
-from ifca.methods.personal_models import LIKE_LOCAL
+from ifca.methods.personal_models import LIKE_LOCAL, steps_plainly
 
 
 def base(recipe: Recipe, names: list[str]) -> frozenset[str]:
@@ -67,5 +67,6 @@ FEDREP = replace(
     title="FedRep",
     about="FedRep: a base for all, a head for each client, trained one after the other",
     client=fedrep_client,
+    suits=steps_plainly,
     shared=base,
 )

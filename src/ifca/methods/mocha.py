@@ -21,10 +21,12 @@ from torch import Tensor
 
 from ifca.core.errors import InvalidInput
 from ifca.core.ledger import Wire
-from ifca.core.types import ClusterState, Params
+from ifca.core.recipe import Recipe
+from ifca.core.types import ClusterState, Params, Task
 from ifca.methods.averaging import average
+from ifca.methods.local_models import start as begin
 from ifca.methods.method import Ask, Event, Problem, Round
-from ifca.methods.personal_models import LIKE_LOCAL, start_with_models
+from ifca.methods.personal_models import LIKE_LOCAL, trains_models
 
 OMEGA = "omega"  # [m, m]
 EVERY = 10  # rounds between two looks at how clients are related
@@ -33,13 +35,19 @@ LEAST = 1e-7  # share of the largest eigenvalue that the smallest has
 
 def start(problem: Problem, restart: int) -> ClusterState:
     """Models alike, nobody related."""
-    state = start_with_models(problem, restart)
-    layers = {name.rpartition(".")[0] for name in state.theta}
+    state = begin(problem, restart)
+    return replace(state, memory={OMEGA: problem.m * torch.eye(problem.m, dtype=torch.float64)})
+
+
+def suits(recipe: Recipe, task: Task) -> None:
+    """Linear models only."""
+    trains_models(recipe, task)
+    assert task.module is not None
+    layers = {name.rpartition(".")[0] for name, _ in task.module.named_parameters()}
     if len(layers) > 1:
         raise InvalidInput(
             f"mocha: is for linear models (linear, logistic), and this one has {len(layers)} layers"
         )
-    return replace(state, memory={OMEGA: problem.m * torch.eye(problem.m, dtype=torch.float64)})
 
 
 def server(
@@ -89,5 +97,6 @@ MOCHA = replace(
     title="MOCHA",
     about="MOCHA: a linear model per client, and how clients are related, learned together",
     start=start,
+    suits=suits,
     server=server,
 )

@@ -32,6 +32,7 @@ from ifca.methods.personal_models import (
     common_part,
     own_part,
     seen_as,
+    steps_plainly,
     widely,
     with_common,
 )
@@ -92,6 +93,7 @@ PER_FEDAVG = replace(
     title="Per-FedAvg",
     about="Per-FedAvg, first order: a common model that one step on a client's own data makes good for it",
     client=client,
+    suits=steps_plainly,
     widened=with_common,
     task=seen_as(own_part),
     shared=common_names,

@@ -72,19 +72,29 @@ def server(
     return average(problem, state, now, apart=True, wire=Wire(shared, 0, 1)), None
 
 
-def start_with_models(problem: Problem, restart: int) -> ClusterState:
-    """All begin alike; gradients alone say nothing of a model that a client keeps."""
-    if problem.recipe.option == "gradient":
-        name = problem.recipe.algorithm
-        raise InvalidInput(f'{name}: clients train models of their own, so option must be "model"')
-    return start(problem, restart)
+def trains_models(recipe: Recipe, _task: Task) -> None:
+    """Gradients alone say nothing of a model that a client keeps."""
+    if recipe.option == "gradient":
+        raise InvalidInput(
+            f'{recipe.algorithm}: clients train models of their own, so option must be "model"'
+        )
+
+
+def steps_plainly(recipe: Recipe, task: Task) -> None:
+    """The method says itself how clients step."""
+    trains_models(recipe, task)
+    if recipe.optimizer != "sgd" or recipe.weight_decay or recipe.proximal:
+        raise InvalidInput(
+            f"{recipe.algorithm}: its steps are its own, so optimizer, weight_decay and proximal are not for it"
+        )
 
 
 LIKE_LOCAL = Method(
     name="personal",
     title="personal",
     about="a model per client",
-    start=start_with_models,
+    start=start,
+    suits=trains_models,
     server=server,
     models=lambda _recipe, m: m,
     joined=joined,
