@@ -85,7 +85,7 @@ def steps_plainly(recipe: Recipe, task: Task) -> None:
     trains_models(recipe, task)
     if recipe.optimizer != "sgd" or recipe.weight_decay or recipe.proximal:
         raise InvalidInput(
-            f"{recipe.algorithm}: its steps are its own, so optimizer, weight_decay and proximal are not for it"
+            f"{recipe.algorithm}: its steps are its own, so optimizer, weight_decay and proximal do not apply"
         )
 
 
