@@ -16,7 +16,7 @@ NO_TEST = (
 def verdict(found: dict[str, Any]) -> str:
     """Of a comparison (runs/comparison.py): which method is best, or that this cannot be said."""
     rows: list[Row] = found["table"]
-    failed = [f"{name} has no result: {why}." for name, why in found["failed"].items()]
+    failed = [f"No result has {name}: {why.rstrip('.')}." for name, why in found["failed"].items()]
     if len(rows) < 2:
         return " ".join([f"Only {rows[0]['title']} has a result.", *failed])
     if found["best"] is None:
