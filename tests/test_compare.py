@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 import ifca
 from ifca.cli.main import app
 from ifca.core.errors import InvalidInput
-from ifca.methods import facts_of
+from ifca.methods import facts_of, method_of, registry
 from ifca.report.live_run import LiveRun
 from ifca.report.page import write_report
 from ifca.report.page.metric import METRICS
@@ -100,7 +101,7 @@ def test_with_one_seed_clients_are_compared_with_themselves(tmp_path: Path) -> N
     reach = T2 * 0.01 / math.sqrt(3)
     assert (found["pairs"][0]["low"], found["paired_over"]) == (pytest.approx(0.03 - reach), "clients")
     assert found["verdict"].startswith("With this seed, best is IFCA")
-    assert found["verdict"].endswith("clove has no result: became NaN.")
+    assert found["verdict"].endswith("No result has clove: became NaN.")
     assert "over the 3 clients that were tested" in found["basis"]
 
 
@@ -160,10 +161,28 @@ def test_any_set_of_methods() -> None:
 
 
 def test_a_method_of_ones_own_that_is_not_there_is_noticed_before_training(tmp_path: Path) -> None:
-    config = read_config(None, ["k=auto", "rounds=1", "device=cpu", "baselines=['nowhere:METHOD']"])
+    config = read_config(
+        None, ["k=auto", "rounds=1", "device=cpu", "data.samples=60", "baselines=['nowhere:METHOD']"]
+    )
     with pytest.raises(InvalidInput, match="nowhere:METHOD"):
         run(config, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_method_that_cannot_do_the_job_is_named_and_the_others_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(problem: Any, restart: int) -> Any:
+        raise InvalidInput("picky is for convex models")
+
+    picky = replace(method_of("global"), name="picky", start=start)
+    monkeypatch.setitem(registry._METHODS, "picky", picky)
+    config = read_config(None, ["rounds=2", "device=cpu", "data.samples=60", "model.hidden=[8]"])
+    found = compare(config, tmp_path / "out", methods=("ifca", "picky", "local"))
+    assert found["comparison"]["failed"] == {"picky": "picky is for convex models"}
+    assert found["comparison"]["verdict"].endswith("No result has picky: picky is for convex models.")
+    assert len(found["comparison"]["table"]) == 2
+    assert "comparison" in resume(tmp_path / "out")
 
 
 @pytest.fixture(scope="module")

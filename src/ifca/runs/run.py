@@ -25,6 +25,7 @@ from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
 from ifca.runs.run_code import check_code, code_of, kept_code, run_id
 from ifca.runs.run_folder import (
+    CHECKPOINT,
     CONFIG,
     check_finished,
     new_directory,
@@ -73,16 +74,18 @@ def compare(
     methods: their names, also module:NAME of your own; None: the paper's, and clove. seeds: how many, from
     that of the config on; where there are several, each has a run folder of its own in out.
     """
-    config = with_methods(config, methods)
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
-    if seeds == 1:
-        return run(config, out, callback)
-    config = with_absolute_paths(config)
+    config = with_absolute_paths(with_methods(config, methods))
     code = code_of(config)
-    check_jobs(config, make_federation(config, code), code)
-    begin_seeds(config, seeds, out, code)
-    return go_on_seeds(out, callback, go_on)
+    federation = make_federation(config, code)
+    asked = config if methods is not None else replace(config, baselines=())  # of all, some may be unable
+    check_jobs(asked, federation, code)
+    if seeds > 1:
+        begin_seeds(config, seeds, out, code)
+        return go_on_seeds(out, callback, go_on)
+    new_directory(config, out, code)
+    return go_on(config, federation, out, callback, code)
 
 
 def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
@@ -123,10 +126,13 @@ def _go_on(
             folder = out / "baselines" / name
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder, code)
+            begun = (folder / CHECKPOINT).exists() or (folder / SUMMARY).exists()
             try:
                 others[name] = _one_algorithm(baseline, federation, folder, callback, code, make)
                 finished.append((folder, others[name]))
-            except Diverged as failure:  # the others are worth reporting all the same
+            except (Diverged, InvalidInput) as failure:  # the others are worth reporting all the same
+                if begun and isinstance(failure, InvalidInput):  # something in the folder is wrong
+                    raise
                 others[name] = {"algorithm": algorithm, "error": str(failure)}
     if others and summary.get("baselines") != others:
         summary["baselines"], summary["worse_than"] = others, compared(finished)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 Row = dict[str, Any]
+LARGE = 1e4  # a loss from here on is shown without digits behind the point
 FEW = 5  # seeds; fewer leave wide intervals
 NO_TEST = (
     "Which method is best cannot be said: there are no test data, and training loss flatters small groups, "
@@ -16,7 +17,7 @@ NO_TEST = (
 def verdict(found: dict[str, Any]) -> str:
     """Of a comparison (runs/comparison.py): which method is best, or that this cannot be said."""
     rows: list[Row] = found["table"]
-    failed = [f"{name} has no result: {why}." for name, why in found["failed"].items()]
+    failed = [f"No result has {name}: {why.rstrip('.')}." for name, why in found["failed"].items()]
     if len(rows) < 2:
         return " ".join([f"Only {rows[0]['title']} has a result.", *failed])
     if found["best"] is None:
@@ -81,7 +82,9 @@ def _basis(found: dict[str, Any]) -> str:
 
 def shown(found: dict[str, Any], value: float) -> str:
     """A method's number: 88.1 %, or a loss."""
-    return f"{100 * value:.1f} %" if found["higher_is_better"] else f"{value:.4g}"
+    if found["higher_is_better"]:
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.4g}"
 
 
 def gap(found: dict[str, Any], pair: Row, best: float, *, wrapped: bool = True) -> str:

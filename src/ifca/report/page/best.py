@@ -28,7 +28,8 @@ def best(run: RunFolder) -> Section | None:
         unit = "points" if found["higher_is_better"] else "%"
         first = found["table"][0]["title"]
         drawn = f"How far each method is behind {first}, in {unit}"
-        caption = f"A line that crosses the one at 0 is a tie with {first}. {found['basis']}"
+        small = "Small dots are seeds, large ones their means. " if len(found["seeds"]) > 1 else ""
+        caption = f"{small}A line that crosses the one at 0 is a tie with {first}. {found['basis']}"
         body += figure(_dots(found, drawn), caption, drawn)
     body += table(heads, rows, caption=title, words=(0, 4))
     if len(found["seeds"]) == 1:
