@@ -71,6 +71,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "local": {"algorithm": "local", "batch_size": 5},
     "local-whole": {"algorithm": "local"},
     "plain-one-shot": {"initial": "oneshot", "erm_rounds": 2},
+    "plain-dealt": {"initial": "dealt"},
     "plain-farthest": {"initial": "farthest", "k": 3, "rounds": 5},
     "plain-farthest-partial": {"initial": "farthest", "participation": 0.6, "option": "gradient"},
     "plain-farthest-shared": {"initial": "farthest", "shared": ("fc1",), "weighted": True},

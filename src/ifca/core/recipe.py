@@ -83,8 +83,8 @@ class Recipe:
     (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients;
     oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1;
     farthest (ifca-plain): models that the first round's clients train from one start, each that of the client
-    whom those before serve worst;
-    dealt (clove, clove-auto): the model's own; the first round's clients are dealt to them at random."""
+    whom those before serve worst; dealt (ifca-plain, clove, clove-auto): the model's own, to which the first
+    round's clients are dealt at random."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering; of sr-fca
     also the rounds before each of two refinements."""

@@ -23,6 +23,7 @@ from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
 from ifca.methods import farthest
 from ifca.methods.averaging import average, initial_state
+from ifca.methods.dealt_start import is_dealt, with_dealt
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 from ifca.methods.one_shot import start as one_shot
 
@@ -35,6 +36,8 @@ def start(problem: Problem, restart: int) -> ClusterState:
     state = initial_state(theta, torch.full((problem.m,), -1))
     if problem.recipe.initial == "farthest":
         return farthest.one_model(state) if problem.given is None else state
+    if is_dealt(problem.recipe, state):
+        return with_dealt(problem, state, restart)
     if problem.recipe.initial == "oneshot":
         return one_shot(problem, restart)
     return balanced(problem, state, restart) if problem.recipe.initial == "balanced" else state
@@ -56,10 +59,10 @@ def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterStat
 
 
 def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
-    """All models; in the first round after a one-shot start each client's own, or the one there is."""
+    """All models; in the first round one, where the start gave each client its own or is not done."""
     if farthest.is_due(recipe, state):
         return torch.zeros_like(who)
-    if recipe.initial == "oneshot" and state.round == 0:
+    if recipe.initial in ("oneshot", "dealt") and state.round == 0:
         return state.identity[who]
     return known_identity(recipe, state, who)
 
