@@ -13,7 +13,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.methods import method_of
-from ifca.methods.clove import dealt
+from ifca.methods.dealt_start import dealt
 from ifca.methods.loss_clusters import centroids, clusters_of_unknown_number, matched, nearest
 from ifca.training import fit
 from tests.conftest import groups, make_job, scalar_job
@@ -32,9 +32,10 @@ def test_dealing_gives_every_model_a_client() -> None:
     assert sorted(dealt(0, 0, keys[:2], 3).tolist()) == [0, 1]  # fewer clients than models
 
 
-def test_dealt_clients_train_what_they_were_dealt() -> None:
+@pytest.mark.parametrize("algorithm", ["clove", "ifca-plain"])
+def test_dealt_clients_train_what_they_were_dealt(algorithm: str) -> None:
     """Theta = 1, -1; one step of 0.1 takes client (1, y) from theta to theta + 0.2 (y - theta)."""
-    recipe = Recipe("clove", k=2, rounds=1, local_steps=1, initial="dealt", seed=1)
+    recipe = Recipe(algorithm, k=2, rounds=1, local_steps=1, initial="dealt", seed=1)
     job = scalar_job(POINTS, [1.0, -1.0], recipe)
     fitted = fit(job)
     got, y = fitted.history[0]["identity"], [2.0, 2.2, -2.0, -2.2]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.methods import method_of
 from ifca.methods.cross_losses import between_clusters, kept_groups, limit_of, pivots, to_clusters
@@ -142,3 +142,14 @@ def test_a_client_that_joins_chooses() -> None:
     fitted = fit(scalar_job([*POINTS, (1.0, -4.0)], [0.0], recipe), resume=grown)
     assert fitted.labels[4] == fitted.labels[2] != fitted.labels[0]
     assert bool(torch.isfinite(fitted.own_loss).all())
+
+
+def test_divergence_is_told_and_mended() -> None:
+    """A step that takes the updates beyond all numbers after the first round."""
+    federation = groups((60, 40, 90, 50, 70, 45))
+    recipe = Recipe("sr-fca", k=2, rounds=12, step_size=1e6, erm_rounds=5)
+    with pytest.raises(Diverged, match="training diverged"):
+        fit(make_job(federation, recipe))
+    mended = fit(make_job(federation, replace(recipe, step_size=100.0, on_divergence="halve")))
+    assert mended.state.progress.halved
+    assert mended.train_loss < 1.1

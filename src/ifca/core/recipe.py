@@ -100,11 +100,13 @@ class Recipe(MethodSettings):
     """The theory's re-sampling: 2T disjoint parts of each client's data, fresh ones in every round."""
     restarts: int = 1
     """Number of initialisations; the one with the lowest training loss of the clients is kept."""
-    initial: Literal["random", "bernoulli", "balanced", "oneshot", "dealt"] = "random"
+    initial: Literal["random", "bernoulli", "balanced", "oneshot", "farthest", "dealt"] = "random"
     """Draw of the k initial models: the model's own initialisation; Bernoulli(0.5) per coordinate; balanced
     (ifca-plain): the model's own, all k again until each is chosen by 35% of the first round's clients;
     oneshot (ifca-plain): the model's own; in the first round each is trained by a cluster of Algorithm 1;
-    dealt (clove, clove-auto): the model's own; the first round's clients are dealt to them at random."""
+    farthest (ifca-plain): models that the first round's clients train from one start, each that of the client
+    whom those before serve worst; dealt (ifca-plain, clove, clove-auto): the model's own, to which the first
+    round's clients are dealt at random."""
     erm_rounds: int = 10
     """Rounds of local training (each of local_steps or local_epochs) before one-shot clustering; of sr-fca
     also the rounds before each of two refinements."""

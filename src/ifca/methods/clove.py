@@ -1,7 +1,7 @@
 """CLoVE: the server clusters the clients' loss vectors; clients do not choose.
 
 In round 0, with initial = "dealt"
-0. participants are dealt to the k models at random, each model to one at least    dealt
+0. participants are dealt to the k models at random, each model to one at least    with_dealt
 In every round until clustering ends
 1. participants are sent all k models and send their k losses                      sends, needs
 2. the server clusters the loss vectors: by k-means; of clove-auto, which does     clusters
@@ -31,12 +31,12 @@ import torch
 from torch import Tensor
 
 from ifca.core.identity import identity
-from ifca.core.random import UInts, bits
+from ifca.core.random import bits
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
-from ifca.core.sampling import participants
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, given_state, initial_state
+from ifca.methods.dealt_start import is_dealt, with_dealt
 from ifca.methods.loss_clusters import centroids, clusters, clusters_of_unknown_number, matched, nearest
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round
@@ -57,26 +57,11 @@ def start(problem: Problem, restart: int) -> ClusterState:
     else:
         state = given_state(problem.given, nobody, k)
     if is_dealt(recipe, state):
-        who, places = participants(recipe, 0, problem.keys), places_of(state.live)
-        model = places[dealt(recipe.seed, restart, problem.keys[who.numpy()], len(places))]
-        state = replace(state, identity=nobody.index_copy(0, who, model))
+        state = with_dealt(problem, state, restart)
     if recipe.stable_after is None:
         return state
     none = torch.full((k, k), torch.nan, dtype=torch.float64)
     return replace(state, memory=tensors_of(Memory(none)))
-
-
-def is_dealt(recipe: Recipe, state: ClusterState) -> bool:
-    """Whether clients are dealt their models in this round."""
-    return recipe.initial == "dealt" and state.round == 0
-
-
-def dealt(seed: int, restart: int, keys: UInts, k: int) -> Tensor:
-    """A random model for each client [p]; the first k in a random order get one model each."""
-    order = np.argsort(bits(seed, "clove-order", restart, keys), kind="stable")
-    model = (bits(seed, "clove-deal", restart, keys) % np.uint64(k)).astype(np.int64)
-    model[order[:k]] = np.arange(min(k, len(keys)))
-    return torch.from_numpy(model)
 
 
 def ended(recipe: Recipe, state: ClusterState) -> bool:

@@ -18,9 +18,12 @@ from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, known_identity
 from ifca.core.initial import is_balanced
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterState
+from ifca.methods import farthest
 from ifca.methods.averaging import average, initial_state
+from ifca.methods.dealt_start import is_dealt, with_dealt
 from ifca.methods.method import Ask, Event, Method, Problem, Round
 from ifca.methods.one_shot import start as one_shot
 
@@ -31,6 +34,10 @@ def start(problem: Problem, restart: int) -> ClusterState:
     """K different models; nobody's identity is known."""
     theta = problem.draw(restart, 0) if problem.given is None else problem.given
     state = initial_state(theta, torch.full((problem.m,), -1))
+    if problem.recipe.initial == "farthest":
+        return farthest.one_model(state) if problem.given is None else state
+    if is_dealt(problem.recipe, state):
+        return with_dealt(problem, state, restart)
     if problem.recipe.initial == "oneshot":
         return one_shot(problem, restart)
     return balanced(problem, state, restart) if problem.recipe.initial == "balanced" else state
@@ -52,16 +59,25 @@ def balanced(problem: Problem, first: ClusterState, restart: int) -> ClusterStat
 
 
 def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
-    """All models; in the first round after a one-shot start each client's own."""
-    if recipe.initial == "oneshot" and state.round == 0:
+    """All models; in the first round one, where the start gave each client its own or is not done."""
+    if farthest.is_due(recipe, state):
+        return torch.zeros_like(who)
+    if recipe.initial in ("oneshot", "dealt") and state.round == 0:
         return state.identity[who]
     return known_identity(recipe, state, who)
 
 
+def needs(recipe: Recipe, state: ClusterState) -> Needs:
+    """The sums; single models where some of them become the k."""
+    return Needs(updates=farthest.is_due(recipe, state))
+
+
 def server(
-    problem: Problem, state: ClusterState, now: Round, _ask: Ask
+    problem: Problem, state: ClusterState, now: Round, ask: Ask
 ) -> tuple[ClusterState, list[Event] | None]:
     """The averages by cluster."""
+    if farthest.is_due(problem.recipe, state):
+        return farthest.founded(problem, state, now, ask), None
     return average(problem, state, now), None
 
 
@@ -76,6 +92,7 @@ IFCA_PLAIN = Method(
     about="plain IFCA: one model per cluster, as in the paper",
     start=start,
     sends=sends,
+    needs=needs,
     server=server,
     serves=choose,
     chooses=True,

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ifca.core.replies import Needs, Replies, Updates
-from ifca.core.types import ClusterState, Params, places_of
+from ifca.core.types import ClusterState, Params, everywhere, places_of
 from ifca.methods.aggregation import Aggregation, Blocks
 from ifca.methods.averaging import check_models
 from ifca.methods.method import Ask, Problem, Round
 
 TRIMMED = 0.15  # share of a cluster's clients that is left out at each end of a coordinate
+SUMS = Needs()
 
 
 def own_models(problem: Problem, sent: Params, updates: Updates, t: int) -> Params:
@@ -57,11 +58,30 @@ def trained_alone(
 
 
 def turn_with(
-    ask: Ask, state: ClusterState, theta: Params, t: int, who: Tensor, known: Tensor, needs: Needs
+    ask: Ask,
+    state: ClusterState,
+    theta: Params,
+    t: int,
+    who: Tensor,
+    known: Tensor,
+    needs: Needs = SUMS,
 ) -> Replies:
     """Another turn of round t with other models than those of the state."""
-    everywhere = torch.ones(len(who), dtype=torch.bool)
-    return ask.turn(replace(state, theta=theta, live=everywhere, round=t), who, known, needs)
+    return ask.turn(replace(state, theta=theta, live=everywhere(theta), round=t), who, known, needs)
+
+
+def spent(
+    state: ClusterState, who: Tensor, replies: list[Replies], *, down: int, up: int
+) -> tuple[Tensor, Tensor]:
+    """Bytes so far by client, with those of some turns: measured, or what they must carry."""
+    sums = state.bytes_down.clone(), state.bytes_up.clone()
+    measured = [one.carried for one in replies if one.carried is not None]
+    for way, count in enumerate((down, up)):
+        if measured:
+            sums[way].add_(sum((one[way] for one in measured), torch.zeros_like(sums[way])))
+        else:
+            sums[way][who] += count
+    return sums
 
 
 def trimmed_mean(blocks: Blocks, _weight: Tensor) -> Iterator[Tensor]:

@@ -30,12 +30,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.identity import identity, one_hot
 from ifca.core.ledger import LOSS_BYTES, Wire
 from ifca.core.random import bits
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
+from ifca.core.replies import Needs
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.aggregation import aggregated
 from ifca.methods.averaging import average, initial_state
@@ -49,7 +49,7 @@ from ifca.methods.cross_losses import (
 )
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
-from ifca.methods.own_models import RULE, trained_alone, trimmed_models, turn_with
+from ifca.methods.own_models import RULE, spent, trained_alone, trimmed_models, turn_with
 
 REFINES = 2
 
@@ -100,7 +100,11 @@ def server(
     updates = now.replies.updates
     if updates is not None:
         own, weight = now.replies.identity, torch.ones(len(now.who), dtype=torch.float64)
-        total = aggregated(RULE, state.theta, updates, own, weight, problem.shared)
+        try:
+            total = aggregated(RULE, state.theta, updates, own, weight, problem.shared)
+        except InvalidInput as reason:  # the mean of updates that are no numbers
+            smaller = f"try a smaller step_size than {problem.recipe.step_size}"
+            raise Diverged(f"training diverged in round {state.round + 1}; {smaller}") from reason
         now = now._replace(replies=now.replies._replace(total=total))
     after, memory = average(problem, state, now, apart=True), record_of(Memory, state.memory)
     if memory.refined < REFINES and after.round > problem.recipe.erm_rounds * (memory.refined + 1):
@@ -125,7 +129,7 @@ def _one_shot(problem: Problem, state: ClusterState, now: Round, ask: Ask) -> Cl
     live = torch.isin(torch.arange(problem.models), group)
     theta = without(trimmed_models(problem, own, group[who]), places_of(~live))
     one = Wire.of(own, torch.ones(p), frozenset()).clustered
-    down, up = _spent(state, who, [*replies, judged], down=(1 + p) * one, up=one + p * LOSS_BYTES)
+    down, up = spent(state, who, [*replies, judged], down=(1 + p) * one, up=one + p * LOSS_BYTES)
     memory = tensors_of(Memory(losses, limit, 0))
     after = replace(state, theta=theta, live=live, identity=group, round=1, memory=memory)
     return replace(after, bytes_down=down, bytes_up=up)
@@ -143,7 +147,7 @@ def _refined(problem: Problem, state: ClusterState, memory: Memory, ask: Ask) ->
     own[heard] = identity(to_clusters(losses, memory.losses, state.identity))[heard]
     wire = Wire.of(state.theta, state.live, problem.shared)
     sent = int(wire.down(torch.tensor(False)))
-    down, up = _spent(state, heard, [judged], down=sent, up=wire.k * LOSS_BYTES)
+    down, up = spent(state, heard, [judged], down=sent, up=wire.k * LOSS_BYTES)
     state = _united(state, own, between_clusters(losses, own) <= memory.limit)
     memory = replace(memory, refined=memory.refined + 1)
     return replace(state, memory=tensors_of(memory), bytes_down=down, bytes_up=up)
@@ -168,20 +172,6 @@ def _united(state: ClusterState, own: Tensor, neighbours: Tensor) -> ClusterStat
         live=live,
         identity=torch.where(own >= 0, first[own.clamp(min=0)], -1),
     )
-
-
-def _spent(
-    state: ClusterState, who: Tensor, replies: list[Replies], *, down: int, up: int
-) -> tuple[Tensor, Tensor]:
-    """Bytes so far by client, with those of some turns: measured, or what they must carry."""
-    sums = state.bytes_down.clone(), state.bytes_up.clone()
-    measured = [one.carried for one in replies if one.carried is not None]
-    for way, count in enumerate((down, up)):
-        if measured:
-            sums[way].add_(sum((one[way] for one in measured), torch.zeros_like(sums[way])))
-        else:
-            sums[way][who] += count
-    return sums
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:
