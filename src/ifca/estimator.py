@@ -68,7 +68,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         standardise, standardise_target: features, and the targets of a regression, at mean 0 and variance 1;
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
-            client), oneshot, clove, or a method of your own.
+            client), oneshot, clove, one with personal models (per-fedavg, ditto,
+            fedper, fedrep, apfl, mapper, mocha, fedem), or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
@@ -128,6 +129,9 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         erm_rounds: int = 10,
         erm_step_size: float | None = None,
         alpha: float = 0.01,
+        ditto_lambda: float = 1.0,
+        mocha_lambda: float = 1e-4,
+        inner_step_size: float | None = None,
         personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,

@@ -20,7 +20,8 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); personal models: per-fedavg, per-fedavg-hf, ditto, fedper,
+    fedrep, apfl, mapper, mocha, fedem; or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -85,6 +86,12 @@ class Recipe:
     """Step of that local training; none: step_size."""
     alpha: float = 0.01
     """Level of the referee (ifca): groups that follow one law stay apart with at most this probability."""
+    ditto_lambda: float = 1.0
+    """How strongly a client's own model is pulled towards the common one (ditto)."""
+    mocha_lambda: float = 1e-4
+    """How strongly related clients' models are brought together (mocha)."""
+    inner_step_size: float | None = None
+    """Step by which a client adapts the common model to its own data (per-fedavg); none: step_size."""
     personalise: bool = False
     """At the end every client chooses, by parts of its data that it holds out, between its cluster's model,
     that model tuned to it, and a model of its own."""
@@ -113,6 +120,11 @@ class Recipe:
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        for name in ("ditto_lambda", "mocha_lambda"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InvalidInput(f"{name} must be zero or positive, got {getattr(self, name)}")
+        if self.inner_step_size is not None and not self.inner_step_size > 0:
+            raise InvalidInput(f"inner_step_size must be a positive number, got {self.inner_step_size}")
         if not 0 < self.alpha < 1:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):

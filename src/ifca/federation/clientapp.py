@@ -187,7 +187,10 @@ def _half(value: torch.Tensor, sent: torch.Tensor, model: bool) -> torch.Tensor:
 
 
 def _models(job: Job, content: RecordDict) -> Params:
-    return {name: value.to(job.device, job.dtype) for name, value in unpack(content).items()}
+    """The models that were sent, their parameters in the order of the model: shared ones travel apart."""
+    found, place = unpack(content), {name: i for i, name in enumerate(job.names)}
+    order = sorted(found, key=lambda name: place.get(name, len(place)))
+    return {name: found[name].to(job.device, job.dtype) for name in order}
 
 
 def _plan(job: Job, t: int, clients: Clients) -> Plan:

@@ -17,7 +17,7 @@ from ifca.core.client import client_round
 from ifca.core.random import UInts
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Savings, Solutions
-from ifca.core.types import ClientReply, ClusterState, Params
+from ifca.core.types import ClientReply, ClusterState, Params, Task
 
 Event = dict[str, Any]
 """Something that the server decided in a round: a line of the report."""
@@ -137,6 +137,12 @@ class Method:
     """recipe, state -> what the server must be given of each participant of the next round."""
     serves: Callable[[ClusterState, Tensor], Tensor] = serve_assigned
     """state, losses of the training clients under all models [m, k] -> the model that serves each [m]."""
+    widened: Callable[[Recipe, Params], Params] = lambda _recipe, model: model
+    """recipe, a model as it was drawn -> what a client trains (Ditto: its own and a common one)."""
+    task: Callable[[Recipe, Task], Task] = lambda _recipe, task: task
+    """recipe, the model as a function -> the same of the widened parameters."""
+    shared: Callable[[Recipe, list[str]], frozenset[str]] | None = None
+    """recipe, names of parameters -> those that all models have in common; None: recipe.shared says it."""
     finish: Callable[[Problem, ClusterState, Ask], tuple[ClusterState, list[Event]]] = all_is_said
     """problem, the state after the last round, a way to ask once more -> the state that is kept; events."""
     joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow

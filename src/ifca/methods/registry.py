@@ -7,15 +7,23 @@ from typing import Any
 from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.methods.apfl import APFL
 from ifca.methods.clove import CLOVE
+from ifca.methods.ditto import DITTO
+from ifca.methods.fedem import FEDEM
+from ifca.methods.fedper import FEDPER, FEDREP
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
 from ifca.methods.local_models import LOCAL
+from ifca.methods.mapper import MAPPER
 from ifca.methods.method import FACTS, Method
+from ifca.methods.mocha import MOCHA
 from ifca.methods.one_shot import ONE_SHOT
+from ifca.methods.per_fedavg import PER_FEDAVG, PER_FEDAVG_HF
 
-_METHODS = {method.name: method for method in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)}
+_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
+_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 
@@ -50,6 +58,9 @@ def facts_of(name: str) -> dict[str, Any]:
 
 def shared_parameters(recipe: Recipe, names: list[str]) -> frozenset[str]:
     """The parameters that all clusters share; none where there is only one kind of model."""
-    if not method_of(recipe.algorithm).clustered:
+    method = method_of(recipe.algorithm)
+    if method.shared is not None:
+        return method.shared(recipe, names)
+    if not method.clustered:
         return frozenset()
     return parameters_of(names, recipe.shared)

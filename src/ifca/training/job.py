@@ -105,7 +105,7 @@ class Job:
         regression = self.federation.classes is None
         low = torch.bfloat16 if self.precision == "bfloat16" else None
         scaling = self.federation.target_scaling
-        return make_task(
+        task = make_task(
             self.template,
             self.recipe,
             regression=regression,
@@ -115,6 +115,7 @@ class Job:
             class_weights=self.class_weights,
             target_scale=None if scaling is None else scaling.scale,
         )
+        return self.method.task(self.recipe, task)
 
     @cached_property
     def class_weights(self) -> tuple[float, ...] | None:
@@ -122,15 +123,22 @@ class Job:
         return self.federation.class_weights(self.recipe.class_weights)
 
     @cached_property
+    def names(self) -> list[str]:
+        """Names of the parameters that a client trains, in the order of the model."""
+        model = {name: value.detach() for name, value in self.template.named_parameters()}
+        return list(self.method.widened(self.recipe, model))
+
+    @cached_property
     def shared(self) -> frozenset[str]:
         """Names of the parameters that all clusters share."""
-        return shared_parameters(self.recipe, [name for name, _ in self.template.named_parameters()])
+        return shared_parameters(self.recipe, self.names)
 
     @property
     def draw(self) -> Draw:
         """One random initial model."""
         draw = make_draw(self.model, self.dtype)
-        return bernoulli(draw) if self.recipe.initial == "bernoulli" else draw
+        plain = bernoulli(draw) if self.recipe.initial == "bernoulli" else draw
+        return lambda rng: self.method.widened(self.recipe, plain(rng))
 
     def placed(self) -> Job:
         """The job with its data on its GPU, where that leaves room to work."""

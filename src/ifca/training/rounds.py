@@ -84,7 +84,8 @@ def finished(
         return state, record
     more = {f"bytes_{way}": getattr(after, f"bytes_{way}") - getattr(state, f"bytes_{way}") for way in WAYS}
     sent = {name: record[name] + int(value.sum()) for name, value in more.items()}
-    models = {"models": int(after.live.sum()), "events": [*record["events"], *events]}
+    told = [*record.get("events", []), *events]
+    models = {"models": int(after.live.sum()), **({"events": told} if told or "events" in record else {})}
     return after, {**record, **sent, **models}
 
 

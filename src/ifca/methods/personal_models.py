@@ -1,0 +1,105 @@
+"""What methods with a model per client have in common: local models, some parameters of which are shared.
+
+A client's model may be wider than the one asked for: Ditto's has parameters of its own and, under names that
+begin with "common.", those of a model that all have in common. Shared parameters are averaged over all
+participants in every round, the others stay as their client sent them. So a personal method is a client's
+turn and a list of what is shared; rounds, engines, checkpoints and reports treat it as local models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.ledger import Wire
+from ifca.core.recipe import Recipe
+from ifca.core.types import ClusterState, Params, Task
+from ifca.methods.averaging import average
+from ifca.methods.local_models import joined, start
+from ifca.methods.method import Ask, Event, Method, Problem, Round
+
+COMMON = "common."
+
+
+def with_common(_recipe: Recipe, model: Params) -> Params:
+    """A model of the client's own and the common one, which begin alike."""
+    return {**model, **{COMMON + name: value.clone() for name, value in model.items()}}
+
+
+def common_part(theta: Params) -> Params:
+    """The common model, by its plain names."""
+    return {name.removeprefix(COMMON): value for name, value in theta.items() if name.startswith(COMMON)}
+
+
+def own_part(theta: Params) -> Params:
+    """The client's own model; a plain model is its own."""
+    return {name: value for name, value in theta.items() if not name.startswith(COMMON)}
+
+
+def widely(own: Params, common: Params) -> Params:
+    """The inverse of own_part and common_part."""
+    return {**own, **{COMMON + name: value for name, value in common.items()}}
+
+
+def common_names(_recipe: Recipe, names: list[str]) -> frozenset[str]:
+    """The common model is shared, the own one is not."""
+    return frozenset(name for name in names if name.startswith(COMMON))
+
+
+def seen_as(part: Callable[[Params], Params]) -> Callable[[Recipe, Task], Task]:
+    """A method's task whose outputs are those of a plain model, which part makes of a widened one."""
+
+    def task_of(_recipe: Recipe, task: Task) -> Task:
+        penalty = task.penalty
+        return replace(
+            task,
+            output=lambda theta, x: task.output(part(theta), x),
+            penalty=None if penalty is None else lambda theta: penalty(part(theta)),
+            first=None,
+        )
+
+    return task_of
+
+
+def server(
+    problem: Problem, state: ClusterState, now: Round, _ask: Ask
+) -> tuple[ClusterState, list[Event] | None]:
+    """Shared parameters: the average of all participants. The others: as their client has them."""
+    shared = Wire.of(state.theta, state.live, problem.shared).shared
+    return average(problem, state, now, apart=True, wire=Wire(shared, 0, 1)), None
+
+
+def start_with_models(problem: Problem, restart: int) -> ClusterState:
+    """All begin alike; gradients alone say nothing of a model that a client keeps."""
+    if problem.recipe.option == "gradient":
+        name = problem.recipe.algorithm
+        raise InvalidInput(f'{name}: clients train models of their own, so option must be "model"')
+    return start(problem, restart)
+
+
+LIKE_LOCAL = Method(
+    name="personal",
+    title="personal",
+    about="a model per client",
+    start=start_with_models,
+    server=server,
+    models=lambda _recipe, m: m,
+    joined=joined,
+    clustered=False,
+    personal=True,
+)
+"""To be completed by replace(LIKE_LOCAL, name=..., client=..., shared=...)."""
+
+
+def mixture(share: torch.Tensor, outputs: torch.Tensor, task: Task) -> torch.Tensor:
+    """What several models say together. share: [k], sums to 1; outputs: [k, n, ...].
+
+    Classes: the logarithm of the mean of their probabilities. Regression: the mean of their values.
+    """
+    weight = share.reshape(-1, *[1] * (outputs.dim() - 1))
+    if task.correct is None:
+        return (weight * outputs).sum(0)
+    return torch.logsumexp(outputs.log_softmax(-1) + weight.clamp(min=1e-30).log(), 0)

@@ -1,0 +1,145 @@
+"""Personal methods by hand: one sample (x, y) = (1, 1), the model theta x, the loss (theta x - y)^2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.core.sampling import Plan
+from ifca.core.types import ClientReply, Data, Params, Task
+from ifca.data import Federation
+from ifca.methods import method_of
+from ifca.methods.apfl import mixed
+from ifca.methods.mapper import MAPPER
+from ifca.methods.mocha import related, together
+from ifca.methods.personal_models import mixture
+from ifca.models import logistic
+from ifca.training import Job, fit
+from tests.conftest import groups, make_job
+
+ONE = Data(torch.ones(1, 1).double(), torch.ones(1).double(), torch.ones(1).double())
+PLAIN = Task(lambda theta, x: x[:, 0] * theta["w"], lambda output, y: (output - y) ** 2)
+
+
+def number(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def turn(name: str, theta: dict[str, Any], **recipe: Any) -> Params:
+    """What one client sends after a turn from these parameters; step 0.1."""
+    method = method_of(name)
+    chosen = Recipe(**{"algorithm": name, "local_steps": 1, "step_size": 0.1, **recipe})
+    models = {key: torch.as_tensor(value, dtype=torch.float64)[None] for key, value in theta.items()}
+    plan, task = Plan(None, None, None), method.task(chosen, PLAIN)
+    reply: ClientReply = method.client(task, chosen, 0.1, models, ONE, plan, torch.tensor(0))
+    return reply.update
+
+
+def test_ditto() -> None:
+    """w: 0, 0.2, 0.36. v: 0, 0.2, then 0.2 - 0.1 (2 (0.2 - 1) + 1 (0.2 - 0)) = 0.34."""
+    found = turn("ditto", {"w": 0.0, "common.w": 0.0}, local_steps=2, ditto_lambda=1.0)
+    assert found["common.w"].item() == pytest.approx(0.36)
+    assert found["w"].item() == pytest.approx(0.34)
+
+
+def test_apfl() -> None:
+    """Step 1: slope -2 at 0: v = 0.1, w = 0.2, alpha = 0.5 - 0.1 x 0.02 x 0.5 = 0.499."""
+    start = {"w": 0.0, "common.w": 0.0, "share": 0.5}
+    found = turn("apfl", start)
+    assert [found[n].item() for n in ("w", "common.w", "share")] == pytest.approx([0.1, 0.2, 0.499])
+    assert mixed(found)["w"].item() == pytest.approx(0.499 * 0.1 + 0.501 * 0.2)
+    slope = 2 * (0.499 * 0.1 + 0.501 * 0.2 - 1)
+    again = turn("apfl", start, local_steps=2)
+    assert again["share"].item() == pytest.approx(0.499 - 0.1 * (-0.1 * slope + 0.02 * 0.499))
+    assert again["w"].item() == pytest.approx(0.1 - 0.1 * 0.499 * slope)
+
+
+def test_per_fedavg() -> None:
+    """w' = 0.2, g = -1.6: w = 0.16. The Hessian is 2: d = -3.2, so w = 0.1 (1.6 - 0.1 x 3.2) = 0.128."""
+    start = {"w": 0.0, "common.w": 0.0}
+    first, free = turn("per-fedavg", start), turn("per-fedavg-hf", start)
+    assert first["common.w"].item() == pytest.approx(0.16)
+    assert free["common.w"].item() == pytest.approx(0.128)
+    assert first["w"].item() == free["w"].item() == pytest.approx(0.2)  # one step from what was sent
+    assert turn("per-fedavg", start, inner_step_size=0.25)["w"].item() == pytest.approx(0.5)
+
+
+def test_fedrep() -> None:
+    """Output b h x from b = h = 1 to y = 2: h = 1.2, then b = 1 - 0.1 x 2 (1.2 - 2) 1.2 = 1.192."""
+    method, recipe = method_of("fedrep"), Recipe(algorithm="fedrep", local_steps=1, step_size=0.1)
+    task = Task(lambda theta, x: x[:, 0] * theta["b.w"] * theta["h.w"], lambda output, y: (output - y) ** 2)
+    theta = {"b.w": torch.ones(1).double(), "h.w": torch.ones(1).double()}
+    data = ONE._replace(y=2 * ONE.y)
+    reply = method.client(task, recipe, 0.1, theta, data, Plan(None, None, None), torch.tensor(0))
+    assert [reply.update[n].item() for n in ("b.w", "h.w")] == pytest.approx([1.192, 1.2])
+    assert method.shared is not None
+    assert method.shared(recipe, ["b.w", "h.w"]) == {"b.w"}
+
+
+def test_fedem() -> None:
+    """Losses 1 and 0: q = (1, e) / (1 + e); model 0 moves by 0.1 x 2 q_0, model 1 is right already."""
+    found = turn("fedem", {"w": [0.0, 1.0], "pi": [0.5, 0.5]})
+    q = 1 / (1 + np.e)
+    assert found["pi"].tolist() == pytest.approx([q, 1 - q])
+    assert found["w"].tolist() == pytest.approx([0.2 * q, 1.0])
+
+
+def test_mapper() -> None:
+    """Probabilities are mixed, not models; a client whose common model is bad takes its own."""
+    say = torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).double().log()
+    task = Task(PLAIN.output, PLAIN.loss, correct=lambda _output, y: y)
+    assert mixture(torch.tensor([0.25, 0.75]).double(), say, task).exp().tolist()[0] == pytest.approx(
+        [0.5, 0.5]
+    )
+    assert mixture(torch.tensor([0.25, 0.75]).double(), say.exp(), PLAIN).tolist()[0] == pytest.approx(
+        [0.5, 0.5]
+    )
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.normal(size=(10, 1)))
+    data = Data(x, x[:, 0], torch.ones(10).double())
+    recipe = Recipe(algorithm="mapper", local_steps=1, step_size=0.01)
+    theta = {"w": number(1.0)[None], "common.w": number(-5.0)[None], "share": number(0.5)[None]}
+    made = MAPPER.task(recipe, PLAIN)
+    reply = MAPPER.client(made, recipe, 0.01, theta, data, Plan(None, None, None), torch.tensor(0))
+    assert reply.update["share"].item() == 1.0
+
+
+def test_mocha() -> None:
+    """Two related clients: (I + Omega)^-1 (1, 0) = (2/3, 1/3). Equal models: only to differ costs."""
+    omega = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]).double()
+    pulled = together(torch.tensor([[1.0], [0.0]]).double(), omega, 1.0)
+    assert pulled.flatten().tolist() == pytest.approx([2 / 3, 1 / 3])
+    found = related(torch.ones(2, 1).double())
+    assert (found @ torch.ones(2).double()).tolist() == pytest.approx([1, 1], rel=1e-5)
+    assert float(found[0, 0] - found[0, 1]) > 1e6  # to differ is what costs
+
+
+def test_mocha_lets_small_clients_learn_from_related_ones() -> None:
+    """Clients of two laws with few samples: better than alone."""
+    federation = groups((6, 6, 6, 6, 6, 6, 40, 40), seed=3)
+
+    def accuracy(name: str) -> float:
+        recipe = Recipe(algorithm=name, rounds=60, step_size=0.5, mocha_lambda=1e-3, evaluate_every=0)
+        job = Job(federation, recipe, lambda: logistic(6, 3), precision="float64", engine="loop")
+        return float(fit(job).history[-1]["test_loss"])
+
+    assert accuracy("mocha") < accuracy("local")
+
+
+def test_what_cannot_be_is_one_sentence(unequal: Federation) -> None:
+    with pytest.raises(InvalidInput, match="mocha: is for linear models"):
+        fit(make_job(unequal, Recipe(algorithm="mocha", rounds=1)))
+    with pytest.raises(
+        InvalidInput, match='ditto: clients train models of their own, so option must be "model"'
+    ):
+        fit(make_job(unequal, Recipe(algorithm="ditto", option="gradient", rounds=1)))
+    one = Job(unequal, Recipe(algorithm="fedper", rounds=1), lambda: logistic(6, 3))
+    with pytest.raises(InvalidInput, match="fedper: the model has one layer"):
+        fit(one)
+    with pytest.raises(InvalidInput, match="ditto_lambda must be zero or positive, got -1"):
+        Recipe(algorithm="ditto", ditto_lambda=-1.0)
