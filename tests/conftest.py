@@ -15,7 +15,7 @@ import torch
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
 from ifca.data import Client, Federation
-from ifca.models import linear, mlp
+from ifca.models import linear, logistic, mlp
 from ifca.training import Job
 
 STATE = tempfile.mkdtemp(prefix="ifca-state-")  # not the state folder of whoever runs the tests
@@ -43,8 +43,9 @@ def groups(sizes: tuple[int, ...], clusters: int = 2, dimension: int = 6, seed: 
 def make_job(federation: Federation, recipe: Recipe, **options: object) -> Job:
     """A job in double precision, where engines agree to many digits and no ReLU sits on its edge."""
     inputs = int(np.prod(federation.input_shape))
+    convex = recipe.algorithm == "giant"
     options = {"precision": "float64", **options}
-    return Job(federation, recipe, lambda: mlp(inputs, 3, (5,)), **options)  # type: ignore[arg-type]
+    return Job(federation, recipe, lambda: logistic(inputs, 3) if convex else mlp(inputs, 3, (5,)), **options)  # type: ignore[arg-type]
 
 
 def scalar_job(points: list[tuple[float, float]], theta: list[float], recipe: Recipe) -> Job:

@@ -93,6 +93,20 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "mapper": {"algorithm": "mapper", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
     "fedem": {"algorithm": "fedem"},
     "fedem-epochs": {"algorithm": "fedem", "local_epochs": 1, "batch_size": 4, "participation": 0.7, "k": 3},
+    "plain-momentum": {"optimizer": "momentum", "weight_decay": 0.1, "step_size": 0.05},
+    "plain-adam-epochs": {"optimizer": "adam", "step_size": 0.02, "local_epochs": 2, "batch_size": 3},
+    "ifca-adamw-proximal": {"algorithm": "ifca", "rounds": 6, "optimizer": "adamw", "weight_decay": 0.1}
+    | {"proximal": 1.0, "step_size": 0.02, "participation": 0.7},
+    "local-adam": {"algorithm": "local", "optimizer": "adam", "step_size": 0.02},
+    "plain-server-momentum": {"server_optimizer": "momentum", "server_step_size": 0.5, "participation": 0.7},
+    "plain-server-adam-shared": {"server_optimizer": "adam", "shared": ("fc1",), "participation": 0.5},
+    "plain-server-yogi-gradient": {"server_optimizer": "yogi", "option": "gradient", "shared": ("fc2",)},
+    "ifca-server-adam": {"algorithm": "ifca", "rounds": 12, "server_optimizer": "adam", "seed": 6},
+    "local-server-adam": {"algorithm": "local", "server_optimizer": "adam"},
+    "giant": {"algorithm": "giant", "l2": 0.1},
+    "giant-partial": {"algorithm": "giant", "l2": 0.1, "participation": 0.7, "weighted": True}
+    | {"stable_after": 1},
+    "giant-median": {"algorithm": "giant", "l2": 0.1, "aggregation": "median", "class_weights": "balanced"},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

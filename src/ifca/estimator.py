@@ -14,7 +14,7 @@ from torch import nn
 from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import InvalidInput, StepHalvedWarning
 from ifca.core.numbering import renumbered
-from ifca.core.recipe import Option, Recipe
+from ifca.core.recipe import ClientOptimizer, Option, Recipe, ServerOptimizer
 from ifca.core.types import Params
 from ifca.data import Federation
 from ifca.engines.precision import Precision
@@ -77,6 +77,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         step_decay: the step size is multiplied by this after every round; 1 keeps it.
         local_steps: gradient steps of a client in a round.
         local_epochs: instead of local_steps, passes over the client's rows in batches of batch_size.
+        optimizer: how clients take their steps, as in torch.optim: sgd, momentum, adam or adamw.
         participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; the one with the lowest training loss is kept.
         personalise: let every client choose in the end between its cluster's model and one of its own.
@@ -113,9 +114,17 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         local_steps: int = 10,
         local_epochs: int | None = None,
         batch_size: int | None = None,
+        optimizer: ClientOptimizer = "sgd",
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        proximal: float = 0.0,
         participation: float = 1.0,
         aggregation: str = "mean",
         weighted: bool = False,
+        server_optimizer: ServerOptimizer = "none",
+        server_step_size: float | None = None,
+        server_betas: tuple[float, float] = (0.9, 0.99),
+        server_tau: float = 1e-3,
         shared: tuple[str, ...] = (),
         l2: float = 0.0,
         l2_layers: tuple[str, ...] = (),

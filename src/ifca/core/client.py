@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, one_hot
+from ifca.core.optimisers import PLAIN, Moments, Optimiser, optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, take
 from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
@@ -26,9 +28,8 @@ def client_round(
     if recipe.option == "gradient":
         batch = next(iter(batches(1, task, data, plan)))
         return ClientReply(j, losses, gradient(task, chosen, batch))
-    return ClientReply(
-        j, losses, local_update(task, chosen, step, batches(recipe.local_steps, task, data, plan))
-    )
+    steps = batches(recipe.local_steps, task, data, plan)
+    return ClientReply(j, losses, local_update(task, chosen, step, steps, optimiser_of(recipe)))
 
 
 def estimate(task: Task, theta: Params, data: Data, plan: Plan, own: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -81,19 +82,26 @@ def _mean(loss: Tensor, weight: Tensor) -> Tensor:
 
 def gradient(task: Task, theta: Params, data: Data) -> Params:
     """(Stochastic) gradient of F_i, plus the regulariser's (line 9). No samples: zero."""
-
-    def objective(theta: Params) -> Tensor:
-        loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
-        return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
-
-    result: Params = torch.func.grad(objective)(theta)
+    result: Params = torch.func.grad(lambda theta: objective(task, theta, data))(theta)
     return result
 
 
-def local_update(task: Task, theta: Params, step: float, batches: Iterable[Data]) -> Params:
+def objective(task: Task, theta: Params, data: Data) -> Tensor:
+    """What training minimises: F_i, or what the task says instead, plus the regulariser. No samples: zero."""
+    loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
+    return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
+
+
+def local_update(
+    task: Task, theta: Params, step: float, batches: Iterable[Data], optimiser: Optimiser = PLAIN
+) -> Params:
     """LocalUpdate(theta, gamma, tau): theta <- theta - gamma grad F_i(theta), one step per batch."""
+    sent, moments = theta, optimiser.begin(theta)
     for batch in batches:
-        theta = local_step(task, theta, step, batch)
+        if optimiser.plain:
+            theta = local_step(task, theta, step, batch)
+        else:
+            theta, moments = optimised_step(task, optimiser, theta, moments, sent, step, batch)
     return theta
 
 
@@ -101,6 +109,24 @@ def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data) -> 
     """One (stochastic) gradient step of LocalUpdate."""
     g = gradient(task, theta, batch)
     return {name: value - step * g[name] for name, value in theta.items()}
+
+
+def optimised_step(
+    task: Task,
+    optimiser: Optimiser,
+    theta: Params,
+    moments: Moments,
+    sent: Params,
+    step: float | Tensor,
+    batch: Data,
+) -> tuple[Params, Moments]:
+    """The same with momentum, Adam, weight decay or a proximal term. A batch without samples is no step."""
+    after = optimiser.step(theta, gradient(task, theta, batch), step, moments, sent)
+    there = batch.weight.sum() > 0
+    result: tuple[Params, Moments] = tree_map(
+        lambda new, old: torch.where(there, new, old), after, (theta, moments)
+    )
+    return result
 
 
 def change(recipe: Recipe, theta: Params, reply: ClientReply) -> Params:

@@ -11,6 +11,8 @@ from typing import Any, Literal, get_type_hints
 from ifca.core.errors import InvalidInput
 
 Option = Literal["model", "gradient"]
+ClientOptimizer = Literal["sgd", "momentum", "adam", "adamw"]
+ServerOptimizer = Literal["none", "momentum", "adam", "yogi"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,9 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); personal models: per-fedavg, per-fedavg-hf, ditto, fedper,
-    fedrep, apfl, mapper, mocha, fedem; or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models); personal
+    models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method of your
+    own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -47,6 +50,16 @@ class Recipe:
     """Passes over the client's data in mini-batches, instead of local_steps (option model)."""
     batch_size: int | None = None
     """Samples per stochastic gradient; none: the whole of the client's data."""
+    optimizer: ClientOptimizer = "sgd"
+    """How clients take their steps (option model): sgd, plain gradient steps; momentum; adam; adamw. As in
+    torch.optim; what it remembers is made anew in every round."""
+    momentum: float = 0.9
+    """What optimizer momentum keeps of the steps before."""
+    weight_decay: float = 0.0
+    """As in torch.optim: adds weight_decay x theta to the gradients of clients' steps; with adamw it shrinks
+    theta itself (option model)."""
+    proximal: float = 0.0
+    """FedProx: adds mu/2 ||theta - the model that was sent||^2 to the local objective (option model)."""
     participation: float = 1.0
     """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them."""
     aggregation: str = "mean"
@@ -54,6 +67,15 @@ class Recipe:
     number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
     weighted: bool = False
     """Weigh clients by their number of samples in every average (the paper does not)."""
+    server_optimizer: ServerOptimizer = "none"
+    """What the server does with the mean change of a cluster's model: none, takes it as it is; momentum
+    (FedAvgM), adam (FedAdam) or yogi (FedYogi), each cluster by itself."""
+    server_step_size: float | None = None
+    """The server's step along that change; none: 1, with adam and yogi 0.01."""
+    server_betas: tuple[float, float] = (0.9, 0.99)
+    """What the server keeps of changes and (adam, yogi) of their squares from round to round."""
+    server_tau: float = 1e-3
+    """With adam and yogi, what is added to the root of the mean square: larger is less adaptive."""
     shared: tuple[str, ...] = ()
     """Layers shared by all clusters (weight sharing): averaged over all participants, sent once."""
     l2: float = 0.0
@@ -102,7 +124,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be run, naming the field."""
-        for name in ("shared", "l2_layers", "class_weights"):
+        for name in ("shared", "l2_layers", "class_weights", "server_betas"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
@@ -133,6 +155,8 @@ class Recipe:
             math.isfinite(weight) and weight > 0 for weight in self.class_weights
         ):
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
+        _check_optimizer(self)
+        _check_server(self)
         if self.local_epochs is not None and self.batch_size is None:
             raise InvalidInput("local_epochs needs batch_size (full-batch training counts local_steps)")
         if self.resample and self.early_stopping:
@@ -148,6 +172,35 @@ class Recipe:
     def step(self, t: int) -> float:
         """The step size of round t."""
         return self.step_size * self.step_decay**t
+
+    @property
+    def server_step(self) -> float:
+        """The step size of the server."""
+        adaptive = self.server_optimizer in ("adam", "yogi")
+        return (0.01 if adaptive else 1.0) if self.server_step_size is None else self.server_step_size
+
+
+def _check_optimizer(recipe: Recipe) -> None:
+    if not 0 <= recipe.momentum < 1:
+        raise InvalidInput(f"momentum must be in [0, 1), got {recipe.momentum}")
+    for name in ("weight_decay", "proximal"):
+        value = getattr(recipe, name)
+        if not (math.isfinite(value) and value >= 0):
+            raise InvalidInput(f"{name} must be zero or positive, got {value}")
+    if recipe.option == "gradient" and (recipe.optimizer != "sgd" or recipe.weight_decay or recipe.proximal):
+        raise InvalidInput(
+            "optimizer, weight_decay and proximal are of clients' steps, and with option gradient clients "
+            "take none: use option model (or l2, which goes with both)"
+        )
+
+
+def _check_server(recipe: Recipe) -> None:
+    if not all(0 <= beta < 1 for beta in recipe.server_betas):
+        raise InvalidInput(f"server_betas must be two numbers in [0, 1), got {list(recipe.server_betas)}")
+    for name in ("server_step_size", "server_tau"):
+        value = getattr(recipe, name)
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidInput(f"{name} must be a positive number, got {value}")
 
 
 def _at_least(low: int, **values: int | None) -> None:

@@ -117,6 +117,7 @@ class ClusterState:
     bytes_down: Tensor  # [m] so far, by client
     bytes_up: Tensor  # [m]
     memory: Params = field(default_factory=dict)  # what the method itself remembers, by name
+    moments: Params = field(default_factory=dict)  # what the server's optimiser remembers, by name
     progress: Progress = Progress()
 
     @property

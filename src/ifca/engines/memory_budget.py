@@ -66,7 +66,8 @@ def client_bytes(task: Task, recipe: Recipe, theta: Params, data: Data) -> int:
     per_sample = _saved_bytes(task, select(theta, 0), data)
     identity = rows * (sample + per_sample)  # forward passes over all of the client's data
     training = batch * (2 * sample + ACTIVATION_COPIES * per_sample)
-    return MODEL_COPIES * model + rows * sample + max(identity, training)
+    copies = MODEL_COPIES + 2 * {"sgd": 0, "momentum": 1}.get(recipe.optimizer, 2)  # moments, old and new
+    return copies * model + rows * sample + max(identity, training)
 
 
 def chunk_size(budget: int, one: int, largest: int, clients: int) -> int:

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ifca.core.client import local_step
+from ifca.core.client import local_step, optimised_step
+from ifca.core.optimisers import PLAIN, Moments, Optimiser
 from ifca.core.types import Data, Params, Task
 from ifca.engines.gram.gram_steps import Scratch, make_signal
 
@@ -37,14 +38,16 @@ def climb(
     rungs: tuple[int, ...],
     *,
     mapped: bool = True,
+    optimiser: Optimiser = PLAIN,
 ) -> Iterator[Rung]:
     """Full-batch steps from start [b, ...] on data [b, n, ...], learned from by weight [b, K, n] of 0 and 1.
 
     rungs: the numbers of steps to stop at, rising; mapped: whether the model can be vectorised over clients.
     """
-    if mapped and task.first is not None and task.penalty is None:
+    if mapped and task.first is not None and task.penalty is None and optimiser.plain:
         return _in_gram_space(task, start, data, weight, step, rungs)
-    return _step_by_step(task, start, data, weight, step, rungs, vmap if mapped else one_by_one)
+    over = vmap if mapped else one_by_one
+    return _step_by_step(task, start, data, weight, step, rungs, over, optimiser)
 
 
 def _in_gram_space(
@@ -97,19 +100,27 @@ def _step_by_step(
     step: float,
     rungs: tuple[int, ...],
     over: Callable[..., Any],
+    optimiser: Optimiser,
 ) -> Iterator[Rung]:
-    def stepped(theta: Params, own: Data, learned: Tensor) -> Params:
-        return local_step(task, theta, step, own._replace(weight=learned))
+    def stepped(
+        theta: Params, moments: Moments, sent: Params, own: Data, learned: Tensor
+    ) -> tuple[Params, Moments]:
+        batch = own._replace(weight=learned)
+        if optimiser.plain:
+            return local_step(task, theta, step, batch), moments
+        return optimised_step(task, optimiser, theta, moments, sent, step, batch)
 
-    one_step = over(over(stepped, in_dims=(0, None, 0)), in_dims=(0, 0, 0))
+    one_step = over(over(stepped, in_dims=(0, 0, 0, None, 0)), in_dims=(0, 0, 0, 0, 0))
     said = over(over(task.output, in_dims=(0, None)), in_dims=(0, 0))
     b, k, _ = weight.shape
     theta = {name: value[:, None].expand(b, k, *value.shape[1:]) for name, value in start.items()}
+    sent, moments = theta, optimiser.begin(theta)
+    moments = moments._replace(taken=moments.taken.expand(b, k))
     for q in range(rungs[-1] + 1):
         if q in rungs:
             yield Rung(q, said(theta, data.x), lambda now=theta: now)  # type: ignore[misc]
         if q < rungs[-1]:
-            theta = one_step(theta, data, weight)
+            theta, moments = one_step(theta, moments, sent, data, weight)
 
 
 def over_clients(output: Callable[[Params, Tensor], Tensor], mapped: bool) -> Callable[..., Tensor]:

@@ -13,6 +13,7 @@ from torch.func import vmap
 
 from ifca.core.client import client_round, estimate, score
 from ifca.core.errors import InvalidInput
+from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import Plan, make_plan, on
@@ -122,6 +123,7 @@ class VectorisedEngine:
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
         papers = self.client is client_round and self.recipe.option == "model"
+        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured
         if like.is_cuda and papers and plan.steps is not None:
             return self._captured_turns(theta, data, plan, own, step)
 

@@ -16,6 +16,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Savings
 from ifca.core.types import ClusterState, Params, everywhere
 from ifca.methods.method import Problem, Round
+from ifca.methods.server_optimiser import server_step
 
 FASTER = 1.2  # option I: how much longer the next step of fewer models than k is, while the loss falls
 
@@ -46,24 +47,31 @@ def average(
     sent: bool = True,
     wire: Wire | None = None,
     pace: float = 1.0,
+    models: Params | None = None,
 ) -> ClusterState:
     """The state after the replies of a round (lines 13 to 15).
 
     apart: each cluster is a federation of its own, so option I divides by its own participants. sent: models
     go over the wire. wire: of those that were sent, where not the state's. pace: share of option I's step.
+    models: the next ones, where they are no averages.
     """
     recipe, replies = problem.recipe, now.replies
-    if recipe.option == "gradient":
+    if models is not None:
+        theta = models
+    elif recipe.option == "gradient":
         theta = gradient_averaging(
             state.theta, replies.total, recipe.step(state.round), problem.shared, apart=apart, pace=pace
         )
     else:
         theta = model_averaging(state.theta, replies.total, problem.shared)
+    moments = state.moments
+    if sent and models is None:  # a client alone has no server
+        theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared)
     if problem.shared:  # averages of shared coordinates reach the places without a model, too
         theta = _only_live(theta, state.live)
     _check_models(recipe, state.round, theta)
     down, up = _counted(problem, state, now, sent, wire)
-    return replace(_remembered(state, now), theta=theta, bytes_down=down, bytes_up=up)
+    return replace(_remembered(state, now), theta=theta, moments=moments, bytes_down=down, bytes_up=up)
 
 
 def _remembered(state: ClusterState, now: Round) -> ClusterState:

@@ -13,6 +13,7 @@ from ifca.core.types import ClusterState, without
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Event
 from ifca.methods.referee import Verdict, averages
+from ifca.methods.server_optimiser import forgotten
 
 JUDGED, HELD, FREE = range(3)  # the stages
 Step = tuple[ClusterState, list[Event]]
@@ -61,6 +62,7 @@ def merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterSt
     memory = replace(memory, given=torch.where(memory.given == b, a, memory.given), turns=turns)
     identity = torch.where(state.identity == b, a, state.identity)
     live = state.live.index_fill(0, gone, False)
+    state = state if one.better == "first" else forgotten(state, a)
     return replace(state, theta=without(theta, gone), live=live, identity=identity), memory
 
 

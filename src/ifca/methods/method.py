@@ -101,6 +101,10 @@ def all_is_said(_problem: Problem, state: ClusterState, _ask: Ask) -> tuple[Clus
     return state, []
 
 
+def anything(_recipe: Recipe, _task: Task) -> None:
+    """Every model can be trained."""
+
+
 def grow(_recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None:
     """Rows at the end for clients that join: they have no cluster yet."""
     return widened(state, torch.full((new,), -1))
@@ -147,6 +151,8 @@ class Method:
     """problem, the state after the last round, a way to ask once more -> the state that is kept; events."""
     joined: Callable[[Recipe, ClusterState, int], ClusterState | None] = grow
     """recipe, state, number of clients that join -> the state with them; None: it must begin anew."""
+    suits: Callable[[Recipe, Task], None] = anything
+    """recipe, task -> nothing; refuses in a sentence what the method cannot train."""
     clustered: bool = True  # k clusters are looked for; else one model for all, or one for each
     personal: bool = False  # a model per client, which never leaves it
     chooses: bool = False  # clients choose among the models (line 6), in the end once more

@@ -12,6 +12,7 @@ from ifca.methods.clove import CLOVE
 from ifca.methods.ditto import DITTO
 from ifca.methods.fedem import FEDEM
 from ifca.methods.fedper import FEDPER, FEDREP
+from ifca.methods.giant import GIANT
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
 from ifca.methods.ifca_plain import IFCA_PLAIN
@@ -23,7 +24,7 @@ from ifca.methods.one_shot import ONE_SHOT
 from ifca.methods.per_fedavg import PER_FEDAVG, PER_FEDAVG_HF
 
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
-_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, *_PERSONAL)}
+_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, GIANT, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.optimisers import PLAIN, Optimiser
 from ifca.core.random import UInts, shuffled
 from ifca.core.safe_choice import FOLDS, CandidateSavings
 from ifca.core.types import Data, Params, Task
@@ -65,13 +66,14 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Tuner:
-    """How clients tune: the task, the step size gamma, and where a local model begins."""
+    """How clients tune: the task, the step size gamma, where a local model begins, the kind of step."""
 
     task: Task
     step: float
     common: Params  # one model
     seed: int
     mapped: bool = True  # whether the model can be vectorised over clients
+    optimiser: Optimiser = PLAIN  # what it remembers is kept from the first step to the last
 
     def tried(
         self,
@@ -135,8 +137,9 @@ class Tuner:
         rungs = sorted({c.steps for c in candidates if c.alone == alone} | ({0} if not alone else set()))
         b = len(data.x)
         common = {name: value.expand(b, *value.shape) for name, value in self.common.items()}
-        start = common if alone else served
-        return climb(self.task, start, data, learned, self.step, tuple(rungs), mapped=self.mapped)
+        start, how = (common, replace(self.optimiser, proximal=0.0)) if alone else (served, self.optimiser)
+        steps = self.step, tuple(rungs)
+        return climb(self.task, start, data, learned, *steps, mapped=self.mapped, optimiser=how)
 
     def _answer(self, candidate: Candidate, judged: dict[tuple[bool, int], Tensor]) -> Tensor:
         outputs = judged[candidate.alone, candidate.steps]

@@ -88,8 +88,9 @@ def _parts_of(state: ClusterState) -> tuple[Params, dict[str, Any]]:
     tensors = {f"theta.{name}": value[live] for name, value in state.theta.items()}
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
+    tensors |= {f"moments.{name}": value for name, value in state.moments.items()}
     counts = {name: getattr(state, name) for name in COUNTS}
-    beside = [name for name, value in state.memory.items() if value.device.type != "cpu"]
+    beside = [n for n, v in (state.memory | state.moments).items() if v.device.type != "cpu"]
     return tensors, {"state": counts, "live": state.live.tolist(), "memory_beside_models": beside}
 
 
@@ -120,11 +121,15 @@ def _state_of(tensors: Params, header: dict[str, Any], device: torch.device) -> 
     fields: dict[str, Any] = {name: header["state"][name] for name in COUNTS}
     fields |= {name: tensors[name] for name in PER_CLIENT}
     beside = header.get("memory_beside_models", ())  # what a method keeps on the models' device
-    memory = {n: v.to(device) if n in beside else v for n, v in _below("memory", tensors).items()}
+    memory, moments = (
+        {n: v.to(device) if n in beside else v for n, v in _below(part, tensors).items()}
+        for part in ("memory", "moments")
+    )
     return ClusterState(
         theta={n: _spread(v, live).to(device) for n, v in _below("theta", tensors).items()},
         live=live,
         memory=memory,
+        moments=moments,
         **fields,
     )
 

@@ -38,6 +38,9 @@ def attempt(job: Job, halvings: int) -> Attempt:
     if halvings:
         factor, recipe = 0.5**halvings, job.recipe
         erm = None if recipe.erm_step_size is None else recipe.erm_step_size * factor
+        adaptive = recipe.server_optimizer in ("adam", "yogi")  # whose step does not follow the clients'
+        server = recipe.server_step * factor if adaptive else recipe.server_step_size
+        recipe = replace(recipe, server_step_size=server)
         recipe = replace(recipe, step_size=recipe.step_size * factor, erm_step_size=erm)
         job = replace(job, recipe=recipe, halvings=halvings)
     engine = job.make_engine()

@@ -204,7 +204,7 @@ class Job:
         """
         recipe = replace(self.recipe, algorithm=LOCAL.name, rounds=self.recipe.erm_rounds, shared=())
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
-        recipe = replace(recipe, aggregation="mean", on_divergence="stop")
+        recipe = replace(recipe, aggregation="mean", on_divergence="stop", proximal=0.0)
         recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
         classes = self.federation.classes
         if classes is None or self.loss is not None:

@@ -36,7 +36,7 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     first, recipe, clients = job.task.first, job.recipe, job.federation.train
     if not job.method.personal or recipe.option != "model" or not applies(job.task, recipe):
         raise InvalidInput(
-            "local_scores needs local models, option model and full-batch steps of a linear first layer"
+            "local_scores needs local models, option model and plain full-batch steps of a linear first layer"
         )
     assert first is not None
     start = given_models(job) or drawn_models(job, restart)

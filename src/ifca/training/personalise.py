@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
+from ifca.core.optimisers import optimiser_of
 from ifca.core.safe_choice import FOLDS, CandidateSavings, Choice, Prior, choose, learn_prior
 from ifca.core.types import Data, Params, select
 from ifca.engines.memory_budget import client_bytes, default_budget
@@ -106,7 +107,8 @@ def tuner_of(fitted: Fitted) -> Tuner:
     dense = job.task.first is not None and job.task.first.dense is not None
     slow = job.device.type == "cpu" and job.convolves
     mapped = dense or (job.engine == "vectorised" and not slow)
-    return Tuner(job.task, job.recipe.step_size, common, job.recipe.seed, mapped)
+    how = optimiser_of(job.recipe)
+    return Tuner(job.task, job.recipe.step_size, common, job.recipe.seed, mapped, how)
 
 
 def _tried(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.optimisers import optimiser_of
 from ifca.core.random import generator
 from ifca.core.safe_choice import choose
 from ifca.core.types import Data, Params
@@ -86,4 +87,5 @@ def _tuner(trained: Trained, tuning: Tuning) -> Tuner:
         )
     dtype = next(iter(trained.theta.values())).dtype
     common = make_draw(trained.factory, dtype)(generator(config.seed, "initial", 0, 0))
-    return Tuner(trained.task, size, common, tuning.seed, mapped=config.engine != "loop")
+    mapped, how = config.engine != "loop", optimiser_of(config)
+    return Tuner(trained.task, size, common, tuning.seed, mapped, how)

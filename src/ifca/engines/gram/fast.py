@@ -16,6 +16,7 @@ from torch import Tensor
 from ifca.core.averages import fold, parameters_of, zero_sum
 from ifca.core.client import client_round
 from ifca.core.identity import identity, one_hot
+from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
@@ -33,8 +34,8 @@ from ifca.methods.registry import method_of, shared_parameters
 
 
 def applies(task: Task, recipe: Recipe) -> bool:
-    """The paper's turn, whole data in every step, and a linear first layer that no regulariser touches."""
-    if method_of(recipe.algorithm).client is not client_round:
+    """The paper's turn, plain steps on whole data, and a linear first layer that no regulariser touches."""
+    if method_of(recipe.algorithm).client is not client_round or not optimiser_of(recipe).plain:
         return False
     if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False
