@@ -22,9 +22,9 @@ class Recipe:
     algorithm: str = "ifca"
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
-    clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models); personal
-    models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method of your
-    own, package.module:NAME."""
+    clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models);
+    personal models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method
+    of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100

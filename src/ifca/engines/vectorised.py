@@ -118,7 +118,7 @@ class VectorisedEngine:
         like = next(iter(theta.values()))
         data = self.clients.padded(who, like.device, like.dtype)
         sizes = self.clients.sizes[who]
-        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes), like.device)
+        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes, self.task.draws), like.device)
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)

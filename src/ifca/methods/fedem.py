@@ -21,9 +21,9 @@ from torch import Tensor
 from ifca.core.client import batches, estimate
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
-from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, select
+from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
 from ifca.methods.method import Problem
-from ifca.methods.personal_models import LIKE_LOCAL, mixture, start_with_models
+from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture, start_with_models
 
 PI = "pi"  # [k] a client's shares
 
@@ -69,7 +69,7 @@ def task_of(_recipe: Recipe, task: Task) -> Task:
     return replace(task, output=output, first=None)
 
 
-def shares(task: Task, theta: Params, pi: Tensor, data: Data) -> Tensor:
+def shares(task: Task, theta: Params, pi: Tensor, data: Data | Batch) -> Tensor:
     """E step: q [n, k]. theta: the k models as they were sent."""
     k = len(pi)
     loss = torch.stack([task.loss(task.output(select(theta, j), data.x), data.y) for j in range(k)], 1)
@@ -88,7 +88,7 @@ def client(
     for batch in batches(recipe.local_steps, task, data, plan):
         weight = shares(task, sent, pi, batch) * batch.weight[:, None]
 
-        def objective(models: Params, batch: Data = batch, weight: Tensor = weight) -> Tensor:
+        def objective(models: Params, batch: Batch = batch, weight: Tensor = weight) -> Tensor:
             total = batch.weight.sum().clamp(min=1)
             value = torch.zeros((), dtype=weight.dtype, device=weight.device)
             for at in range(len(pi)):
@@ -115,5 +115,6 @@ FEDEM = replace(
     client=client,
     widened=widened,
     task=task_of,
+    suits=alike_in_training,
     shared=lambda _recipe, names: frozenset(name for name in names if name != PI),
 )

@@ -15,9 +15,11 @@ from ifca.core.averages import parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
-from ifca.core.types import Params, Task
+from ifca.core.types import Batch, Data, Params, Task
 from ifca.models.augment import augment_of
+from ifca.models.dropout import check_dropout, seeded
 from ifca.models.first_layer import first_layer
+from ifca.models.passes import Pass, replaced
 
 Factory = Callable[[], nn.Module]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -126,12 +128,8 @@ def make_task(
         raise InvalidInput("shared names every layer of the model: nothing is left to cluster")
     chosen = parameters_of(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
 
-    def output(theta: Params, x: Tensor) -> Tensor:
-        with torch.autocast(device.type, low, enabled=low is not None):
-            result = functional_call(module, theta, (x,))
-        if not isinstance(result, Tensor):
-            raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
-        return result.to(x.dtype)
+    output = _function_of(module, device, low)
+    training = _training(module, device, low)
 
     def penalty(theta: Params) -> Tensor:
         squares = [(value**2).sum() for name, value in theta.items() if name in chosen]
@@ -148,13 +146,46 @@ def make_task(
         reported,
         None if regression else accurate,
         penalty if recipe.l2 else None,
-        first_layer(module),
+        first_layer(module) if training is None else None,
         classifies=loss is None and not regression,
         module=module,
         low=low,
         augment=augment_of(module) if recipe.augment else None,
         objective=objective,
+        training=training,
     )
+
+
+def _function_of(
+    module: nn.Module, device: torch.device, low: torch.dtype | None
+) -> Callable[[Params, Tensor], Tensor]:
+    """theta, x -> outputs; low: as in make_task."""
+
+    def output(theta: Params, x: Tensor) -> Tensor:
+        with torch.autocast(device.type, low, enabled=low is not None):
+            result = functional_call(module, theta, (x,))
+        if not isinstance(result, Tensor):
+            raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
+        return result.to(x.dtype)
+
+    return output
+
+
+def _training(
+    module: nn.Module, device: torch.device, low: torch.dtype | None
+) -> Callable[[Params, Data | Batch], tuple[Tensor, Params]] | None:
+    """Task.training; None for models that behave alike in gradient steps."""
+    now = Pass()
+    copied = replaced(module, partial(seeded, now))
+    if copied is None:
+        return None
+    output = _function_of(copied, device, low)
+
+    def training(theta: Params, batch: Data | Batch) -> tuple[Tensor, Params]:
+        with now.over(batch) as changed:
+            return output(theta, batch.x), changed
+
+    return training
 
 
 def check_module(module: nn.Module) -> None:
@@ -165,11 +196,7 @@ def check_module(module: nn.Module) -> None:
                 f"model: layer {name} is a {type(part).__name__}, which mixes samples and keeps running "
                 "buffers that an average of models cannot describe; use GroupNorm instead"
             )
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise InvalidInput(
-                f"model: layer {name} is a {type(part).__name__}, which draws from the global random "
-                "state, so that runs could not be repeated; set its p to 0 or remove it"
-            )
+        check_dropout(name, part)
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise InvalidInput(f"model: parameter {name} has no size yet (a lazy layer); give its size")

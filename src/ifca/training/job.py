@@ -115,6 +115,7 @@ class Job:
             class_weights=self.class_weights,
             target_scale=None if scaling is None else scaling.scale,
         )
+        self.method.suits(self.recipe, task)
         return self.method.task(self.recipe, task)
 
     @cached_property
