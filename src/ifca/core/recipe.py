@@ -23,8 +23,8 @@ class Recipe:
     """The method: ifca (Algorithm 2 with a founding and a referee); ifca-plain (Algorithm 2 as it is in the
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
     clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models);
-    personal models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha, fedem; or a Method
-    of your own, package.module:NAME."""
+    personal models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, fedbn, apfl, mapper, mocha, fedem; or a
+    Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca the most; global has 1 model, local one per client)."""
     rounds: int = 100
@@ -89,6 +89,10 @@ class Recipe:
     Losses that are reported, or decide an identity, are never weighted."""
     augment: bool = False
     """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
+    batch_norm: Literal["refuse", "average", "client"] = "refuse"
+    """What becomes of batch-norm layers, whose running statistics an average of gradients does not describe.
+    refuse: a model with them is refused. average: statistics are averaged as parameters are. client (fedbn,
+    fedper, local): every client keeps its own batch-norm layers."""
     stable_after: int | None = None
     """Once no client has changed its cluster for so many rounds, send clients their own model only, which
     saves bytes. None: never."""

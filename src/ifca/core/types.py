@@ -72,12 +72,15 @@ class Task:
     """The same for gradients alone, where training minimises another loss (class weights, scaled targets)."""
     training: Callable[[Params, Data | Batch], tuple[Tensor, Params]] | None = None
     """theta, batch -> outputs in gradient steps, and the entries of theta that the pass itself changes;
-    where a model has layers that behave otherwise there (dropout). None: as output, nothing changes."""
+    where a model has layers that behave otherwise there (dropout, batch norm). None: as output, nothing
+    changes."""
+    drops: bool = False
+    """Whether training needs the random numbers of a batch (dropout)."""
 
     @property
     def draws(self) -> bool:
         """Whether gradient steps need random numbers."""
-        return self.augment is not None or self.training is not None
+        return self.augment is not None or self.drops
 
     @property
     def minimised(self) -> Callable[[Tensor, Tensor], Tensor]:

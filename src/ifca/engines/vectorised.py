@@ -123,7 +123,8 @@ class VectorisedEngine:
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
         papers = self.client is client_round and self.recipe.option == "model"
-        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured
+        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured,
+        papers = papers and self.task.training is None  # nor are dropout and batch norm
         if like.is_cuda and papers and plan.steps is not None:
             return self._captured_turns(theta, data, plan, own, step)
 

@@ -26,7 +26,7 @@ def mapped_step(task: Task, *, compiled: bool) -> Step:
     def step(theta: Params, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None) -> Params:
         return local_step(task, theta, gamma, batch_of(task, data, rows, draws))
 
-    mapped: Step = vmap(step, in_dims=(0, 0, None, 0, 0) if task.draws else (0, 0, None, 0))
+    mapped: Step = vmap(step, in_dims=(0, 0, None, 0) if task.augment is None else (0, 0, None, 0, 0))
     return torch.compile(mapped) if compiled else mapped
 
 
