@@ -28,7 +28,8 @@ MAKERS = np.array([[1.0, 0.2, 0.2, 0.0], [0.2, 1.0, 0.0, 0.2], [0.0, 0.2, 0.3, 1
 class Calibration(nn.Module):
     """From what a sensor shows (four channels) to the gas: a linear part and a small network.
 
-    Any module will do whose output for a sample depends on that sample only (no batch norm, no dropout).
+    Any module will do whose output for a sample depends on that sample only (batch norm needs the
+    setting batch_norm).
     """
 
     def __init__(self) -> None:

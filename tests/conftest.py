@@ -7,10 +7,12 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
@@ -43,9 +45,20 @@ def groups(sizes: tuple[int, ...], clusters: int = 2, dimension: int = 6, seed: 
 def make_job(federation: Federation, recipe: Recipe, **options: object) -> Job:
     """A job in double precision, where engines agree to many digits and no ReLU sits on its edge."""
     inputs = int(np.prod(federation.input_shape))
-    convex = recipe.algorithm == "giant"
     options = {"precision": "float64", **options}
-    return Job(federation, recipe, lambda: logistic(inputs, 3) if convex else mlp(inputs, 3, (5,)), **options)  # type: ignore[arg-type]
+
+    def model() -> nn.Module:
+        if recipe.batch_norm != "refuse":
+            return with_norm(inputs)
+        return logistic(inputs, 3) if recipe.algorithm == "giant" else mlp(inputs, 3, (5,))
+
+    return Job(federation, recipe, model, **options)  # type: ignore[arg-type]
+
+
+def with_norm(inputs: int) -> nn.Module:
+    """A network with batch norm and dropout."""
+    layers = {"fc1": nn.Linear(inputs, 5), "norm": nn.BatchNorm1d(5), "relu": nn.ReLU()}
+    return nn.Sequential(OrderedDict({**layers, "drop": nn.Dropout(0.2), "fc2": nn.Linear(5, 3)}))
 
 
 def scalar_job(points: list[tuple[float, float]], theta: list[float], recipe: Recipe) -> Job:

@@ -143,6 +143,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "giant-partial": {"algorithm": "giant", "l2": 0.1, "participation": 0.7, "weighted": True}
     | {"stable_after": 1},
     "giant-median": {"algorithm": "giant", "l2": 0.1, "aggregation": "median", "class_weights": "balanced"},
+    "plain-batch-norm-adam": {"batch_norm": "average", "optimizer": "adamw", "weight_decay": 0.1}
+    | {"server_optimizer": "adam", "step_size": 0.02, "participation": 0.7, "shared": ("norm",)},
+    "ifca-batch-norm-epochs": {"algorithm": "ifca", "rounds": 5, "batch_norm": "average", "local_epochs": 1}
+    | {"batch_size": 4, "participation": 0.7, "l2": 0.1},
+    "fedbn": {"algorithm": "fedbn", "batch_norm": "client", "local_epochs": 1, "batch_size": 4}
+    | {"participation": 0.7, "weighted": True},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

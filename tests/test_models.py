@@ -101,11 +101,6 @@ class TestRefusals:
     def test_group_norm_is_welcome(self) -> None:
         self.task(nn.Sequential(nn.Linear(2, 4), nn.GroupNorm(2, 4), nn.Linear(4, 2)))
 
-    def test_dropout(self) -> None:
-        with pytest.raises(InvalidInput, match="layer 1 is a Dropout"):
-            self.task(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5)))
-        self.task(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.0)))
-
     def test_unknown_or_all_layers_shared(self) -> None:
         with pytest.raises(InvalidInput, match=r"shared: the model has no layer fc9 \(it has: fc1, fc2\)"):
             self.task(mlp(2, 2), shared=("fc9",))

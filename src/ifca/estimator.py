@@ -124,6 +124,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         l2_layers: tuple[str, ...] = (),
         class_weights: Literal["balanced"] | tuple[float, ...] | None = None,
         augment: bool = False,
+        batch_norm: Literal["refuse", "average", "client"] = "refuse",
         stable_after: int | None = None,
         recheck_every: int = 10,
         resample: bool = False,

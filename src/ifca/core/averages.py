@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -80,3 +82,15 @@ def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) 
 def parameters_of(names: list[str], layers: tuple[str, ...]) -> frozenset[str]:
     """The parameters that belong to the named layers: layer "fc1" owns "fc1.weight" and "fc1.bias"."""
     return frozenset(n for n in names for layer in layers if n == layer or n.startswith(layer + "."))
+
+
+def running_statistics(names: Iterable[str]) -> frozenset[str]:
+    """Those entries of a model that no gradient moves: means and variances of batch-norm layers."""
+    return frozenset(n for n in names if n.rpartition(".")[2] in ("running_mean", "running_var"))
+
+
+def norm_layers(names: Iterable[str]) -> frozenset[str]:
+    """All entries of batch-norm layers, parameters and running statistics."""
+    names = list(names)
+    layers = {n.rpartition(".")[0] for n in running_statistics(names)}
+    return frozenset(n for n in names if n.rpartition(".")[0] in layers)

@@ -13,7 +13,7 @@ from ifca.core.identity import identity, one_hot
 from ifca.core.optimisers import PLAIN, Moments, Optimiser, optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, take
-from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
+from ifca.core.types import Batch, ClientReply, Data, Params, Task, model_count, select
 
 
 def client_round(
@@ -80,20 +80,36 @@ def _mean(loss: Tensor, weight: Tensor) -> Tensor:
     return (loss * weight).sum() / weight.sum().clamp(min=1)
 
 
-def gradient(task: Task, theta: Params, data: Data) -> Params:
+def gradient(task: Task, theta: Params, data: Data | Batch) -> Params:
     """(Stochastic) gradient of F_i, plus the regulariser's (line 9). No samples: zero."""
-    result: Params = torch.func.grad(lambda theta: objective(task, theta, data))(theta)
+    return training_pass(task, theta, data)[0]
+
+
+def training_pass(task: Task, theta: Params, data: Data | Batch) -> tuple[Params, Params]:
+    """The gradient, and the entries of theta that the pass itself changes (Task.training)."""
+
+    def minimised(theta: Params) -> tuple[Tensor, Params]:
+        output, passed = (
+            (task.output(theta, data.x), {}) if task.training is None else task.training(theta, data)
+        )
+        return _objective(task, theta, output, data), passed
+
+    result: tuple[Params, Params] = torch.func.grad(minimised, has_aux=True)(theta)
     return result
 
 
 def objective(task: Task, theta: Params, data: Data) -> Tensor:
     """What training minimises: F_i, or what the task says instead, plus the regulariser. No samples: zero."""
-    loss = _mean(task.minimised(task.output(theta, data.x), data.y), data.weight)
+    return _objective(task, theta, task.output(theta, data.x), data)
+
+
+def _objective(task: Task, theta: Params, output: Tensor, data: Data | Batch) -> Tensor:
+    loss = _mean(task.minimised(output, data.y), data.weight)
     return loss if task.penalty is None else loss + task.penalty(theta) * (data.weight.sum() > 0)
 
 
 def local_update(
-    task: Task, theta: Params, step: float, batches: Iterable[Data], optimiser: Optimiser = PLAIN
+    task: Task, theta: Params, step: float, batches: Iterable[Data | Batch], optimiser: Optimiser = PLAIN
 ) -> Params:
     """LocalUpdate(theta, gamma, tau): theta <- theta - gamma grad F_i(theta), one step per batch."""
     sent, moments = theta, optimiser.begin(theta)
@@ -105,10 +121,10 @@ def local_update(
     return theta
 
 
-def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data) -> Params:
+def local_step(task: Task, theta: Params, step: float | Tensor, batch: Data | Batch) -> Params:
     """One (stochastic) gradient step of LocalUpdate."""
-    g = gradient(task, theta, batch)
-    return {name: value - step * g[name] for name, value in theta.items()}
+    g, passed = training_pass(task, theta, batch)
+    return {name: value - step * g[name] for name, value in theta.items()} | passed
 
 
 def optimised_step(
@@ -118,13 +134,14 @@ def optimised_step(
     moments: Moments,
     sent: Params,
     step: float | Tensor,
-    batch: Data,
+    batch: Data | Batch,
 ) -> tuple[Params, Moments]:
     """The same with momentum, Adam, weight decay or a proximal term. A batch without samples is no step."""
-    after = optimiser.step(theta, gradient(task, theta, batch), step, moments, sent)
+    g, passed = training_pass(task, theta, batch)
+    moved, now = optimiser.step(theta, g, step, moments, sent)
     there = batch.weight.sum() > 0
     result: tuple[Params, Moments] = tree_map(
-        lambda new, old: torch.where(there, new, old), after, (theta, moments)
+        lambda new, old: torch.where(there, new, old), (moved | passed, now), (theta, moments)
     )
     return result
 
@@ -136,13 +153,13 @@ def change(recipe: Recipe, theta: Params, reply: ClientReply) -> Params:
     return {name: value - theta[name][reply.identity] for name, value in reply.update.items()}
 
 
-def batch_of(task: Task, data: Data, rows: Tensor | None, draws: Tensor | None) -> Data:
+def batch_of(task: Task, data: Data, rows: Tensor | None, draws: Tensor | None) -> Batch:
     """The samples of one gradient step, augmented where the task says so."""
-    batch = data if rows is None else take(data, rows)
-    return batch if task.augment is None or draws is None else batch._replace(x=task.augment(batch.x, draws))
+    x, y, weight = data if rows is None else take(data, rows)
+    return Batch(x if task.augment is None or draws is None else task.augment(x, draws), y, weight, draws)
 
 
-def batches(steps: int, task: Task, data: Data, plan: Plan) -> Iterable[Data]:
+def batches(steps: int, task: Task, data: Data, plan: Plan) -> Iterable[Batch]:
     """steps: how many, where the plan names no rows and all data are used."""
     count = steps if plan.steps is None else len(plan.steps)
     for q in range(count):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from ifca.core.averages import running_statistics
 from ifca.core.errors import InvalidInput
 from ifca.core.random import generator
 from ifca.core.types import Params, model_count
@@ -30,7 +31,11 @@ def bernoulli(draw: Draw) -> Draw:
 
     def drawn(rng: torch.Generator) -> Params:
         model = draw(rng)
-        return {name: torch.bernoulli(torch.full_like(v, 0.5), generator=rng) for name, v in model.items()}
+        fixed = running_statistics(model)
+        return {
+            name: v if name in fixed else torch.bernoulli(torch.full_like(v, 0.5), generator=rng)
+            for name, v in model.items()
+        }
 
     return drawn
 

@@ -11,6 +11,7 @@ import hashlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 UInts = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -48,6 +49,24 @@ def shuffled(
     draw = np.where(absent, np.uint64(2**64 - 1), draw)  # padding sorts to the end
     order = np.argsort(draw, axis=-1, kind="stable").astype(np.int64)
     return np.where(absent, np.int64(-1), order)
+
+
+def mixed(z: Tensor) -> Tensor:
+    """The same hash of whole numbers on any device: int64 -> int64, both read as 64 bits."""
+    z = z + _signed(0x9E3779B97F4A7C15)
+    z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    return z ^ _shifted(z, 31)
+
+
+def _signed(value: int) -> int:
+    return value - 2**64
+
+
+def _shifted(z: Tensor, places: int) -> Tensor:
+    """To the right, zeros from the left."""
+    found: Tensor = (z >> places) & (2 ** (64 - places) - 1)
+    return found
 
 
 def _mix(z: UInts) -> UInts:

@@ -26,6 +26,9 @@ class Recipe(MethodSettings):
     clusters the clients' losses); clove-auto, cfl, fedgroup, stocfl, sr-fca; giant (Newton steps inside
     clusters); with a model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, apfl, mapper, mocha,
     fedem; or a Method of your own, package.module:NAME."""
+    clusters the clients' losses); giant (Newton steps inside clusters, for linear and logistic models);
+    personal models: per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, fedbn, apfl, mapper, mocha, fedem; or a
+    Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca, clove-auto and sr-fca the most; global has 1 model, local one per
     client)."""
@@ -91,6 +94,10 @@ class Recipe(MethodSettings):
     Losses that are reported, or decide an identity, are never weighted."""
     augment: bool = False
     """Random crops and flips of the images in gradient steps (for models that crop, such as cifar-cnn)."""
+    batch_norm: Literal["refuse", "average", "client"] = "refuse"
+    """What becomes of batch-norm layers, whose running statistics an average of gradients does not describe.
+    refuse: a model with them is refused. average: statistics are averaged as parameters are. client (fedbn,
+    fedper, local): every client keeps its own batch-norm layers."""
     stable_after: int | None = None
     """Once no client has changed its cluster for so many rounds, send clients their own model only, which
     saves bytes (clove: for good; its authors take 3). None: never."""

@@ -22,7 +22,7 @@ class Plan(NamedTuple):
 
     identity: Tensor | None  # [n'] rows to estimate the identity on
     steps: Tensor | None  # [steps, batch] rows of each gradient step
-    draws: Tensor | None = None  # [steps, batch] random whole numbers to augment these rows by
+    draws: Tensor | None = None  # [steps, batch] random whole numbers: to augment these rows by, for dropout
 
 
 def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
@@ -49,10 +49,15 @@ def count_aside(sizes: Ints) -> Ints:
     return np.where(sizes > 1, np.maximum(1, sizes // ASIDE), 0)
 
 
-def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints) -> Plan:
-    """The plans of some clients, stacked: [c, n'] and [c, steps, batch]. keys, sizes: [c]."""
+def make_plan(recipe: Recipe, t: int, keys: UInts, sizes: Ints, draws: bool = False) -> Plan:
+    """The plans of some clients, stacked: [c, n'] and [c, steps, batch]. keys, sizes: [c].
+
+    draws: the task needs random numbers (Task.draws).
+    """
     plan = _rows(recipe, t, keys, sizes)
-    return plan._replace(draws=_draws(recipe, t, keys, sizes, plan.steps)) if recipe.augment else plan
+    if not draws and not recipe.augment:
+        return plan
+    return plan._replace(draws=_draws(recipe, t, keys, sizes, plan.steps))
 
 
 def on(plan: Plan, device: torch.device) -> Plan:

@@ -12,6 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ifca.core.averages import running_statistics
 from ifca.core.random import generator
 from ifca.core.types import Params
 
@@ -31,8 +32,9 @@ class Sketch:
         return next(iter(self.left.values())).shape[1]
 
     def of(self, update: Params) -> Tensor:
-        """Updates [c, ...] -> [c, q]."""
-        return torch.stack([self.part(name, value) for name, value in sorted(update.items())]).sum(0)
+        """Updates [c, ...] -> [c, q]; running statistics, whose units are others, are left out."""
+        names = sorted(set(update) - running_statistics(update))
+        return torch.stack([self.part(name, update[name]) for name in names]).sum(0)
 
     def part(self, name: str, value: Tensor) -> Tensor:
         """What one parameter adds: [c, ...] -> [c, q]."""

@@ -25,6 +25,15 @@ class Data(NamedTuple):
     weight: Tensor  # [n]: 1 for a sample, 0 for padding
 
 
+class Batch(NamedTuple):
+    """The samples of ONE gradient step of one client."""
+
+    x: Tensor  # [n, ...]
+    y: Tensor  # [n] or [n, outputs]
+    weight: Tensor  # [n]: 1 for a sample, 0 for padding
+    draws: Tensor | None = None  # [n] random whole numbers, for what models draw; None: they draw nothing
+
+
 @dataclass(frozen=True)
 class FirstLayer:
     """A model that begins with a linear layer, z = W x + b: what exact fast paths need to know of it."""
@@ -61,6 +70,17 @@ class Task:
     """x [n, ...], draws [n] -> x to take a gradient on; never part of the loss that decides an identity."""
     objective: Callable[[Tensor, Tensor], Tensor] | None = None
     """The same for gradients alone, where training minimises another loss (class weights, scaled targets)."""
+    training: Callable[[Params, Data | Batch], tuple[Tensor, Params]] | None = None
+    """theta, batch -> outputs in gradient steps, and the entries of theta that the pass itself changes;
+    where a model has layers that behave otherwise there (dropout, batch norm). None: as output, nothing
+    changes."""
+    drops: bool = False
+    """Whether training needs the random numbers of a batch (dropout)."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether gradient steps need random numbers."""
+        return self.augment is not None or self.drops
 
     @property
     def minimised(self) -> Callable[[Tensor, Tensor], Tensor]:

@@ -64,7 +64,7 @@ class LoopEngine:
         """One client at a time: there is no smaller way."""
 
     def _plan(self, t: int, i: int, like: Tensor) -> Plan:
-        plan = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]])
+        plan = make_plan(self.recipe, t, self.clients.keys[[i]], self.clients.sizes[[i]], self.task.draws)
         return on(Plan(*(None if part is None else part[0] for part in plan)), like.device)
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import torch
 
+from ifca.core.averages import running_statistics
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.types import Data, Params, Task, select
@@ -87,7 +88,8 @@ def _saved_bytes(task: Task, theta: Params, data: Data) -> int:
     def pack(tensor: torch.Tensor) -> None:  # kept tensors would be kept for good: they hold what saved them
         saved[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
 
-    parameters = {name: value.detach().requires_grad_() for name, value in theta.items()}
+    fixed = running_statistics(theta)
+    parameters = {name: value.detach().requires_grad_(name not in fixed) for name, value in theta.items()}
     model = sum(value.numel() * value.element_size() for value in theta.values())
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda nothing: nothing):
         task.loss(task.output(parameters, data.x[:1]), data.y[:1]).sum()

@@ -118,12 +118,13 @@ class VectorisedEngine:
         like = next(iter(theta.values()))
         data = self.clients.padded(who, like.device, like.dtype)
         sizes = self.clients.sizes[who]
-        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes), like.device)
+        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes, self.task.draws), like.device)
         over_plan = tuple(None if part is None else 0 for part in plan)
         dims = (0, over_plan, None if own is None else 0)
         step = self.recipe.step(t)
         papers = self.client is client_round and self.recipe.option == "model"
-        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured
+        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured,
+        papers = papers and self.task.training is None  # nor are dropout and batch norm
         if like.is_cuda and papers and plan.steps is not None:
             return self._captured_turns(theta, data, plan, own, step)
 

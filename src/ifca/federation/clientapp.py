@@ -194,5 +194,5 @@ def _models(job: Job, content: RecordDict) -> Params:
 
 
 def _plan(job: Job, t: int, clients: Clients) -> Plan:
-    plan = make_plan(job.recipe, t, clients.keys, clients.sizes)
+    plan = make_plan(job.recipe, t, clients.keys, clients.sizes, job.task.draws)
     return on(Plan(*(None if part is None else part[0] for part in plan)), job.device)

@@ -25,6 +25,9 @@ from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, selec
 from ifca.methods.local_models import start as begin
 from ifca.methods.method import Problem
 from ifca.methods.personal_models import LIKE_LOCAL, mixture, steps_plainly
+from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
+from ifca.methods.method import Problem
+from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture, start_with_models
 
 PI = "pi"  # [k] a client's shares
 
@@ -70,7 +73,7 @@ def task_of(_recipe: Recipe, task: Task) -> Task:
     return replace(task, output=output, first=None)
 
 
-def shares(task: Task, theta: Params, pi: Tensor, data: Data) -> Tensor:
+def shares(task: Task, theta: Params, pi: Tensor, data: Data | Batch) -> Tensor:
     """E step: q [n, k]. theta: the k models as they were sent."""
     k = len(pi)
     loss = torch.stack([task.loss(task.output(select(theta, j), data.x), data.y) for j in range(k)], 1)
@@ -89,7 +92,7 @@ def client(
     for batch in batches(recipe.local_steps, task, data, plan):
         weight = shares(task, sent, pi, batch) * batch.weight[:, None]
 
-        def objective(models: Params, batch: Data = batch, weight: Tensor = weight) -> Tensor:
+        def objective(models: Params, batch: Batch = batch, weight: Tensor = weight) -> Tensor:
             total = batch.weight.sum().clamp(min=1)
             value = torch.zeros((), dtype=weight.dtype, device=weight.device)
             for at in range(len(pi)):
@@ -117,5 +120,6 @@ FEDEM = replace(
     suits=steps_plainly,
     widened=widened,
     task=task_of,
+    suits=alike_in_training,
     shared=lambda _recipe, names: frozenset(name for name in names if name != PI),
 )

@@ -25,6 +25,14 @@ from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
 from ifca.methods.apfl import SHARE, widened
 from ifca.methods.personal_models import COMMON, LIKE_LOCAL, common_names, common_part, mixture, steps_plainly
+from ifca.methods.personal_models import (
+    COMMON,
+    LIKE_LOCAL,
+    alike_in_training,
+    common_names,
+    common_part,
+    mixture,
+)
 
 GRID = tuple(i / 10 for i in range(11))
 HELD = 5  # every fifth sample chooses the share
@@ -81,5 +89,6 @@ MAPPER = replace(
     suits=steps_plainly,
     widened=widened,
     task=task_of,
+    suits=alike_in_training,
     shared=common_names,
 )

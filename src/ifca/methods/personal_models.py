@@ -53,15 +53,24 @@ def seen_as(part: Callable[[Params], Params]) -> Callable[[Recipe, Task], Task]:
     """A method's task whose outputs are those of a plain model, which part makes of a widened one."""
 
     def task_of(_recipe: Recipe, task: Task) -> Task:
-        penalty = task.penalty
+        penalty, training = task.penalty, task.training
         return replace(
             task,
             output=lambda theta, x: task.output(part(theta), x),
             penalty=None if penalty is None else lambda theta: penalty(part(theta)),
+            training=None if training is None else lambda theta, batch: training(part(theta), batch),
             first=None,
         )
 
     return task_of
+
+
+def alike_in_training(recipe: Recipe, task: Task) -> None:
+    """Refuse models that behave otherwise in gradient steps, where outputs of several models are mixed."""
+    if task.training is not None:
+        raise InvalidInput(
+            f"{recipe.algorithm}: mixes the outputs of several models and cannot train layers with dropout"
+        )
 
 
 def server(

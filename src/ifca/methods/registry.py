@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ifca.core.averages import parameters_of
+from ifca.core.averages import norm_layers, parameters_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.methods.apfl import APFL
 from ifca.methods.cfl import CFL
 from ifca.methods.clove import CLOVE, CLOVE_AUTO
+from ifca.methods.clove import CLOVE
 from ifca.methods.ditto import DITTO
+from ifca.methods.fedbn import FEDBN
 from ifca.methods.fedem import FEDEM
 from ifca.methods.fedgroup import FEDGROUP
 from ifca.methods.fedper import FEDPER, FEDREP
@@ -31,6 +33,8 @@ _USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
 _CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, STOCFL, SR_FCA, GIANT)
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
 _METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
+_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, FEDBN, APFL, MAPPER, MOCHA, FEDEM)
+_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, GIANT, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 
@@ -72,8 +76,9 @@ def facts_of(name: str) -> dict[str, Any]:
 def shared_parameters(recipe: Recipe, names: list[str]) -> frozenset[str]:
     """The parameters that all clusters share; none where there is only one kind of model."""
     method = method_of(recipe.algorithm)
+    kept = norm_layers(names) if recipe.batch_norm == "client" else frozenset()
     if method.shared is not None:
-        return method.shared(recipe, names)
+        return method.shared(recipe, names) - kept
     if not method.clustered:
         return frozenset()
     return parameters_of(names, recipe.shared)

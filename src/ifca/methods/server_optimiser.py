@@ -18,6 +18,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ifca.core.averages import running_statistics
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState, Params, places_of
 
@@ -34,6 +35,9 @@ def server_step(
     heard = torch.nonzero(weight > 0)[:, 0]
     live = places_of(state.live).to(heard.device)
     for name, old in state.theta.items():
+        if name in running_statistics([name]):  # a variance has no direction to go on in
+            theta[name] = averages[name]
+            continue
         mine = live[:1] if name in shared else heard  # shared layers are alike at all live places
         slots = torch.zeros_like(mine) if name in shared else mine
         change = averages[name][mine].double() - old[mine].double()
@@ -68,6 +72,8 @@ def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str]) -> Param
     kept = {name: value.clone() for name, value in state.moments.items()}
     new = live & ~kept.get(LIVE, torch.zeros_like(live))
     for name, value in state.theta.items():
+        if name in running_statistics([name]):
+            continue
         size = (1 if name in shared else len(live), *value.shape[1:])
         for which, start in (("first", 0.0), ("second", recipe.server_tau**2)):
             if which == "second" and kind == "momentum":

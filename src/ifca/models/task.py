@@ -11,13 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ifca.core.averages import parameters_of
+from ifca.core.averages import parameters_of, running_statistics
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw
 from ifca.core.recipe import Recipe
-from ifca.core.types import Params, Task
+from ifca.core.types import Batch, Data, Params, Task
 from ifca.models.augment import augment_of
+from ifca.models.batch_norm import check_norm, entries_of, followed
+from ifca.models.dropout import check_dropout, seeded
 from ifca.models.first_layer import first_layer
+from ifca.models.passes import Pass, replaced
 
 Factory = Callable[[], nn.Module]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -92,11 +95,11 @@ def made(factory: Factory, seed: int = 0) -> nn.Module:
 
 
 def make_draw(factory: Factory, dtype: torch.dtype = torch.float32) -> Draw:
-    """Initial parameters as the module draws them, as a function of the generator only."""
+    """Initial parameters (and statistics) as the module draws them, as a function of the generator only."""
 
     def draw(rng: torch.Generator) -> Params:
         module = made(factory, rng.initial_seed())
-        return {name: p.detach().to(dtype).clone() for name, p in module.named_parameters()}
+        return {name: value.to(dtype).clone() for name, value in entries_of(module).items()}
 
     return draw
 
@@ -117,21 +120,18 @@ def make_task(
     class_weights: of a sample's loss in gradients, by its class. target_scale: what a target of 1 is in the
     units of the data; one target's loss is reported in these, squared.
     """
-    check_module(module)
+    check_module(module, recipe)
     module = copy.deepcopy(module).to(device).requires_grad_(False).eval()
-    names = [name for name, _ in module.named_parameters()]
+    names = list(entries_of(module))
     check_layers("shared", recipe.shared, names)
     check_layers("l2_layers", recipe.l2_layers, names)
     if recipe.shared and len(parameters_of(names, recipe.shared)) == len(names):
         raise InvalidInput("shared names every layer of the model: nothing is left to cluster")
     chosen = parameters_of(names, recipe.l2_layers) if recipe.l2_layers else frozenset(names)
+    chosen -= running_statistics(names)
 
-    def output(theta: Params, x: Tensor) -> Tensor:
-        with torch.autocast(device.type, low, enabled=low is not None):
-            result = functional_call(module, theta, (x,))
-        if not isinstance(result, Tensor):
-            raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
-        return result.to(x.dtype)
+    output = _function_of(module, device, low)
+    training = _training(module, device, low)
 
     def penalty(theta: Params) -> Tensor:
         squares = [(value**2).sum() for name, value in theta.items() if name in chosen]
@@ -148,31 +148,61 @@ def make_task(
         reported,
         None if regression else accurate,
         penalty if recipe.l2 else None,
-        first_layer(module),
+        first_layer(module) if training is None else None,
         classifies=loss is None and not regression,
         module=module,
         low=low,
         augment=augment_of(module) if recipe.augment else None,
         objective=objective,
+        training=training,
+        drops=any(
+            isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in module.modules()
+        ),
     )
 
 
-def check_module(module: nn.Module) -> None:
+def _function_of(
+    module: nn.Module, device: torch.device, low: torch.dtype | None
+) -> Callable[[Params, Tensor], Tensor]:
+    """theta, x -> outputs; low: as in make_task."""
+
+    def output(theta: Params, x: Tensor) -> Tensor:
+        with torch.autocast(device.type, low, enabled=low is not None):
+            result = functional_call(module, theta, (x,))
+        if not isinstance(result, Tensor):
+            raise InvalidInput(f"model: must give one tensor, got {type(result).__name__}")
+        return result.to(x.dtype)
+
+    return output
+
+
+def _training(
+    module: nn.Module, device: torch.device, low: torch.dtype | None
+) -> Callable[[Params, Data | Batch], tuple[Tensor, Params]] | None:
+    """Task.training; None for models that behave alike in gradient steps."""
+    now = Pass()
+    copied = replaced(module, lambda name, part: seeded(now, name, part) or followed(now, name, part))
+    if copied is None:
+        return None
+    output = _function_of(copied, device, low)
+
+    def training(theta: Params, batch: Data | Batch) -> tuple[Tensor, Params]:
+        with now.over(batch) as changed:
+            return output(theta, batch.x), changed
+
+    return training
+
+
+def check_module(module: nn.Module, recipe: Recipe) -> None:
     """Refuse, by name, layers that cannot be federated sample by sample."""
     for name, part in module.named_modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm) or getattr(part, "track_running_stats", False):
-            raise InvalidInput(
-                f"model: layer {name} is a {type(part).__name__}, which mixes samples and keeps running "
-                "buffers that an average of models cannot describe; use GroupNorm instead"
-            )
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise InvalidInput(
-                f"model: layer {name} is a {type(part).__name__}, which draws from the global random "
-                "state, so that runs could not be repeated; set its p to 0 or remove it"
-            )
+        check_norm(name, part, recipe)
+        check_dropout(name, part)
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise InvalidInput(f"model: parameter {name} has no size yet (a lazy layer); give its size")
+        if running_statistics([name]):
+            raise InvalidInput(f"model: parameter {name} has the name of a running statistic; rename it")
         if not parameter.requires_grad or not parameter.is_floating_point():
             raise InvalidInput(f"model: parameter {name} is not trained (frozen); make it a buffer instead")
     if not any(p.numel() for p in module.parameters()):

@@ -25,8 +25,10 @@ from ifca.engines.precision import Precision, storage
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.methods import Method, method_of
 from ifca.methods.aggregation import rule_of
+from ifca.methods.fedbn import check_batch_norm
 from ifca.methods.local_models import LOCAL
 from ifca.methods.registry import shared_parameters
+from ifca.models.batch_norm import entries_of
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
 
@@ -115,6 +117,8 @@ class Job:
             class_weights=self.class_weights,
             target_scale=None if scaling is None else scaling.scale,
         )
+        self.method.suits(self.recipe, task)
+        check_batch_norm(self.method, self.recipe, list(entries_of(self.template)))
         return self.method.task(self.recipe, task)
 
     @cached_property
@@ -124,9 +128,8 @@ class Job:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the parameters that a client trains, in the order of the model."""
-        model = {name: value.detach() for name, value in self.template.named_parameters()}
-        return list(self.method.widened(self.recipe, model))
+        """Names of the parameters (and statistics) that a client trains, in the order of the model."""
+        return list(self.method.widened(self.recipe, entries_of(self.template)))
 
     @cached_property
     def shared(self) -> frozenset[str]:

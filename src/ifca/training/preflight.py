@@ -25,8 +25,7 @@ def check(job: Job) -> None:
         )
     if recipe.early_stopping and clients.sizes.max() < 2:
         raise InvalidInput("early stopping needs samples that clients set aside, but each has only one")
-    task = job.task  # refuses layers that cannot be federated
-    job.method.suits(recipe, task)
+    task = job.task  # refuses layers that cannot be federated, and what the method cannot train
     theta = given_models(job) or drawn_models(job, 0)
     sample = clients.one(0, job.device, job.dtype)
     try:

@@ -144,7 +144,7 @@ class Trained:
         weights = self.header.get("class_weights")
         return make_task(
             self.module,
-            Recipe(),
+            Recipe(batch_norm=self.config.batch_norm),
             regression=regression,
             device=CPU,
             loss=loss,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 def make_model() -> nn.Module:
     """A freshly initialised module; its output for a sample depends on that sample only.
 
-    Anything goes but batch norm and dropout, which cannot be averaged or repeated.
+    Batch norm, which mixes samples, needs the setting batch_norm.
     """
     return nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
 
