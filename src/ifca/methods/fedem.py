@@ -21,13 +21,10 @@ from torch import Tensor
 from ifca.core.client import batches, estimate
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
-from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, select
+from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
 from ifca.methods.local_models import start as begin
 from ifca.methods.method import Problem
-from ifca.methods.personal_models import LIKE_LOCAL, mixture, steps_plainly
-from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
-from ifca.methods.method import Problem
-from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture, start_with_models
+from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture
 
 PI = "pi"  # [k] a client's shares
 
@@ -117,7 +114,6 @@ FEDEM = replace(
     about="FedEM: k models for all, of which each client is a mixture in shares of its own",
     start=start,
     client=client,
-    suits=steps_plainly,
     widened=widened,
     task=task_of,
     suits=alike_in_training,

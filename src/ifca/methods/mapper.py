@@ -24,7 +24,6 @@ from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
 from ifca.methods.apfl import SHARE, widened
-from ifca.methods.personal_models import COMMON, LIKE_LOCAL, common_names, common_part, mixture, steps_plainly
 from ifca.methods.personal_models import (
     COMMON,
     LIKE_LOCAL,
@@ -86,7 +85,6 @@ MAPPER = replace(
     title="MAPPER",
     about="MAPPER: each client is served by its own model and a common one, in shares that it chooses",
     client=client,
-    suits=steps_plainly,
     widened=widened,
     task=task_of,
     suits=alike_in_training,

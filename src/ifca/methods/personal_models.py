@@ -65,14 +65,6 @@ def seen_as(part: Callable[[Params], Params]) -> Callable[[Recipe, Task], Task]:
     return task_of
 
 
-def alike_in_training(recipe: Recipe, task: Task) -> None:
-    """Refuse models that behave otherwise in gradient steps, where outputs of several models are mixed."""
-    if task.training is not None:
-        raise InvalidInput(
-            f"{recipe.algorithm}: mixes the outputs of several models and cannot train layers with dropout"
-        )
-
-
 def server(
     problem: Problem, state: ClusterState, now: Round, _ask: Ask
 ) -> tuple[ClusterState, list[Event] | None]:
@@ -95,6 +87,15 @@ def steps_plainly(recipe: Recipe, task: Task) -> None:
     if recipe.optimizer != "sgd" or recipe.weight_decay or recipe.proximal:
         raise InvalidInput(
             f"{recipe.algorithm}: its steps are its own, so optimizer, weight_decay and proximal do not apply"
+        )
+
+
+def alike_in_training(recipe: Recipe, task: Task) -> None:
+    """Refuse models that behave otherwise in gradient steps, where outputs of several models are mixed."""
+    steps_plainly(recipe, task)
+    if task.training is not None:
+        raise InvalidInput(
+            f"{recipe.algorithm}: mixes the outputs of several models and cannot train layers with dropout"
         )
 
 

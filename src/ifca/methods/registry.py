@@ -10,7 +10,6 @@ from ifca.core.recipe import Recipe
 from ifca.methods.apfl import APFL
 from ifca.methods.cfl import CFL
 from ifca.methods.clove import CLOVE, CLOVE_AUTO
-from ifca.methods.clove import CLOVE
 from ifca.methods.ditto import DITTO
 from ifca.methods.fedbn import FEDBN
 from ifca.methods.fedem import FEDEM
@@ -31,10 +30,8 @@ from ifca.methods.stocfl import STOCFL
 
 _USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
 _CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, STOCFL, SR_FCA, GIANT)
-_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, APFL, MAPPER, MOCHA, FEDEM)
-_METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
 _PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, FEDBN, APFL, MAPPER, MOCHA, FEDEM)
-_METHODS = {m.name: m for m in (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE, GIANT, *_PERSONAL)}
+_METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
 
