@@ -33,6 +33,7 @@ from tests.conftest import groups, make_job
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
 runpy.run_path(str(EXAMPLE))  # registers the method ifca-prox
 SPLITS = {"cfl_thresholds": (100.0, 1e-6), "cfl_gamma": 0.0, "cfl_after": 1}  # as soon as it can
+EPOCHS = {"local_epochs": 1, "batch_size": 4}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca": {"algorithm": "ifca", "rounds": 12},
     "ifca-growing": {"algorithm": "ifca", "rounds": 14, "option": "gradient", "step_size": 0.4},
@@ -74,20 +75,20 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "clove": {"algorithm": "clove"},
     "clove-partial": {"algorithm": "clove", "participation": 0.7, "option": "gradient"},
     "clove-epochs": {"algorithm": "clove", "local_epochs": 1, "batch_size": 4, "weighted": True},
-    "cfl": {"algorithm": "cfl", "k": 3, "rounds": 8, **SPLITS},
-    "cfl-partial": {"algorithm": "cfl", "k": 3, "rounds": 8, **SPLITS, "participation": 0.7},
-    "cfl-gradient": {"algorithm": "cfl", "rounds": 6, **SPLITS, "option": "gradient", "weighted": True},
-    "cfl-epochs": {"algorithm": "cfl", "rounds": 5, **SPLITS, "local_epochs": 1, "batch_size": 4},
+    "cfl": {"algorithm": "cfl", "k": 3, "rounds": 5, **SPLITS},
+    "cfl-partial": {"algorithm": "cfl", "k": 3, "rounds": 6, **SPLITS, "participation": 0.7, **EPOCHS},
+    "cfl-gradient": {"algorithm": "cfl", **SPLITS, "option": "gradient", "weighted": True},
     "fedgroup": {"algorithm": "fedgroup"},
-    "fedgroup-partial": {"algorithm": "fedgroup", "participation": 0.5, "fedgroup_distance": "madc"},
-    "fedgroup-gradient": {"algorithm": "fedgroup", "option": "gradient", "weighted": True},
+    "fedgroup-partial": {
+        "algorithm": "fedgroup",
+        "participation": 0.5,
+        "fedgroup_distance": "madc",
+        **EPOCHS,
+    },
     "fedgroup-shared": {"algorithm": "fedgroup", "shared": ("fc1",), "fedgroup_step": 0.1},
-    "fedgroup-epochs": {"algorithm": "fedgroup", "local_epochs": 1, "batch_size": 4},
-    "stocfl": {"algorithm": "stocfl", "k": 3},
-    "stocfl-partial": {"algorithm": "stocfl", "k": 3, "participation": 0.5, "rounds": 6},
-    "stocfl-gradient": {"algorithm": "stocfl", "option": "gradient", "weighted": True, "stocfl_pull": 0.0},
+    "stocfl": {"algorithm": "stocfl", "k": 3, "option": "gradient", "weighted": True},
+    "stocfl-partial": {"algorithm": "stocfl", "k": 3, "participation": 0.5, "rounds": 5, **EPOCHS},
     "stocfl-shared": {"algorithm": "stocfl", "shared": ("fc1",), "stocfl_tau": 0.9},
-    "stocfl-epochs": {"algorithm": "stocfl", "local_epochs": 1, "batch_size": 4},
     "oneshot": {"algorithm": "oneshot", "erm_rounds": 2},
     "oneshot-gradient": {"algorithm": "oneshot", "erm_rounds": 2, "option": "gradient"},
     "plain-weighted-mean": {"aggregation": "weighted-mean"},
