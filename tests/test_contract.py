@@ -34,6 +34,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
 runpy.run_path(str(EXAMPLE))  # registers the method ifca-prox
 SPLITS = {"cfl_thresholds": (100.0, 1e-6), "cfl_gamma": 0.0, "cfl_after": 1}  # as soon as it can
 SR_FCA = {"algorithm": "sr-fca", "k": 3, "rounds": 7, "erm_rounds": 2, "step_size": 0.3, "seed": 6}
+EPOCHS = {"local_epochs": 1, "batch_size": 4}
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca": {"algorithm": "ifca", "rounds": 12},
     "ifca-growing": {"algorithm": "ifca", "rounds": 14, "option": "gradient", "step_size": 0.4},
@@ -79,15 +80,17 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "clove": {"algorithm": "clove"},
     "clove-partial": {"algorithm": "clove", "participation": 0.7, "option": "gradient"},
     "clove-epochs": {"algorithm": "clove", "local_epochs": 1, "batch_size": 4, "weighted": True},
-    "cfl": {"algorithm": "cfl", "k": 3, "rounds": 8, **SPLITS},
-    "cfl-partial": {"algorithm": "cfl", "k": 3, "rounds": 8, **SPLITS, "participation": 0.7},
-    "cfl-gradient": {"algorithm": "cfl", "rounds": 6, **SPLITS, "option": "gradient", "weighted": True},
-    "cfl-epochs": {"algorithm": "cfl", "rounds": 5, **SPLITS, "local_epochs": 1, "batch_size": 4},
+    "cfl": {"algorithm": "cfl", "k": 3, "rounds": 5, **SPLITS},
+    "cfl-partial": {"algorithm": "cfl", "k": 3, "rounds": 6, **SPLITS, "participation": 0.7, **EPOCHS},
+    "cfl-gradient": {"algorithm": "cfl", **SPLITS, "option": "gradient", "weighted": True},
     "fedgroup": {"algorithm": "fedgroup"},
-    "fedgroup-partial": {"algorithm": "fedgroup", "participation": 0.5, "fedgroup_distance": "madc"},
-    "fedgroup-gradient": {"algorithm": "fedgroup", "option": "gradient", "weighted": True},
+    "fedgroup-partial": {
+        "algorithm": "fedgroup",
+        "participation": 0.5,
+        "fedgroup_distance": "madc",
+        **EPOCHS,
+    },
     "fedgroup-shared": {"algorithm": "fedgroup", "shared": ("fc1",), "fedgroup_step": 0.1},
-    "fedgroup-epochs": {"algorithm": "fedgroup", "local_epochs": 1, "batch_size": 4},
     "clove-whole": {"algorithm": "clove", "initial": "dealt", "stable_after": 2, "rounds": 8},
     "clove-whole-partial": {
         "algorithm": "clove",
@@ -98,17 +101,15 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
     "clove-auto": {"algorithm": "clove-auto", "k": 4, "stable_after": 2, "rounds": 8},
     "clove-auto-partial": {"algorithm": "clove-auto", "k": 3, "participation": 0.7, "option": "gradient"},
-    "stocfl": {"algorithm": "stocfl", "k": 3},
-    "stocfl-partial": {"algorithm": "stocfl", "k": 3, "participation": 0.5, "rounds": 6},
-    "stocfl-gradient": {"algorithm": "stocfl", "option": "gradient", "weighted": True, "stocfl_pull": 0.0},
-    "stocfl-shared": {"algorithm": "stocfl", "shared": ("fc1",), "stocfl_tau": 0.9},
-    "stocfl-epochs": {"algorithm": "stocfl", "local_epochs": 1, "batch_size": 4},
     "sr-fca": SR_FCA,
     "sr-fca-united": {**SR_FCA, "sr_lambda": 1.2},
     "sr-fca-partial": {**SR_FCA, "participation": 0.5, "local_epochs": 1, "batch_size": 4, "sr_lambda": 0.9},
     "sr-fca-gradient": {**SR_FCA, "option": "gradient", "sr_lambda": 1.0},
     "sr-fca-median": {**SR_FCA, "aggregation": "median", "sr_lambda": 0.7},
     "sr-fca-shared": {**SR_FCA, "shared": ("fc1",), "sr_lambda": 1.0},
+    "stocfl": {"algorithm": "stocfl", "k": 3, "option": "gradient", "weighted": True},
+    "stocfl-partial": {"algorithm": "stocfl", "k": 3, "participation": 0.5, "rounds": 5, **EPOCHS},
+    "stocfl-shared": {"algorithm": "stocfl", "shared": ("fc1",), "stocfl_tau": 0.9},
     "oneshot": {"algorithm": "oneshot", "erm_rounds": 2},
     "oneshot-gradient": {"algorithm": "oneshot", "erm_rounds": 2, "option": "gradient"},
     "plain-weighted-mean": {"aggregation": "weighted-mean"},

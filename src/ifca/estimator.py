@@ -55,8 +55,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
     round), train_loss_, restarts_ (training loss of each restart), quality_ (metrics of test data),
     step_size_ (smaller than step_size where that diverged), stopped_ (how many rounds it took and why it
     stopped; None: as many as asked for). After fit only: fitted_ (everything else), personalised_ (what
-    clients chose, where asked for). Arguments that are not listed here are the keys of
-    the same name in the config.
+    clients chose, where asked for). Arguments not listed here are keys of the config.
 
     Args:
         k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithms
@@ -75,7 +74,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             safer; if the loss grows, divide it by 3.
         local_steps: gradient steps of a client in a round.
         optimizer: how clients take their steps, as in torch.optim: sgd, momentum, adam or adamw.
-        restarts: trainings from different initial models; the one with the lowest training loss is kept.
+        restarts: trainings from different initial models; that with the lowest training loss is kept.
         personalise: let every client choose in the end between its cluster's model and one of its own.
         seed: all that is random follows from it; the same seed gives the same models.
         client: the column of X that says whose a row is, where groups is not given: a DataFrame's column
@@ -83,8 +82,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         verbose: show progress: a bar in notebooks and on terminals, plain lines elsewhere.
         warm_start: models to begin with: name -> [k, ...].
         clusterer: for oneshot, a scikit-learn clusterer or a function of k and seed that makes one.
-        on_round: a function of state and record, called after every round; where it returns True, that was
-            the last one.
+        on_round: a function of state and record, called after every round; True: that was the last one.
         callbacks: told of every start, round and end (ifca.core.callbacks.Callback).
     Where fit ends with an exception (ctrl-C, one of a callback's), finish() makes a fit of the rounds done.
 
