@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -18,7 +17,6 @@ from ifca.runs.clients_table import CLIENTS
 LARGE = 1e5  # from here on numbers are shown by their leading digits
 QUALITY = {"auroc": "AUROC", "f1": "F1", "mae": "MAE", "r2": "R2"}
 MOST_NAMES = 12  # of a cluster
-FEW = 2  # events of one kind that are shown one by one
 
 
 def comparison_table(run: RunFolder) -> Table:
@@ -28,7 +26,7 @@ def comparison_table(run: RunFolder) -> Table:
     """
     summaries = [run.summary, *[other.summary for other in run.baselines.values()]]
     classifies = run.summary["test_accuracy"] is not None
-    table = _table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
+    table = plain_table("Algorithms side by side" + (" (test accuracy in %)" if classifies else ""))
     table.add_column("algorithm")
     loss = "" if classifies else "test\nloss,\n"
     kind, show, main = ("test_accuracy", _percent, "auroc") if classifies else ("test_loss", _number, "r2")
@@ -58,7 +56,7 @@ def badly_served_table(run: RunFolder) -> Table | None:
     if found is None:
         return None
     title, (_, *heads), rows = found
-    table = _table(title)
+    table = plain_table(title)
     table.add_column("algorithm")
     for head in heads:
         table.add_column(head, justify="right")
@@ -70,7 +68,7 @@ def badly_served_table(run: RunFolder) -> Table | None:
 def best_method_table(found: dict[str, Any]) -> Table:
     """Methods that were compared, the best first."""
     title, heads, rows = standings_table(found)
-    table = _table(title)
+    table = plain_table(title)
     for head in heads:
         table.add_column(head, justify="left" if head in ("method", "verdict") else "right")
     for row in rows:
@@ -81,7 +79,7 @@ def best_method_table(found: dict[str, Any]) -> Table:
 def clusters_table(run: RunFolder) -> Table:
     """The recovered clusters, against the true ones where they are known."""
     true: dict[str, list[int]] = run.summary["true_clusters"] or {}
-    table = _table("Recovered clusters" + (" against true ones (clients)" if true else ""))
+    table = plain_table("Recovered clusters" + (" against true ones (clients)" if true else ""))
     classifies = run.summary["test_accuracy"] is not None
     judged = (run.summary.get("quality") or {}).get("clusters")
     names = () if judged is None or true else ("auroc", "f1") if classifies else ("mae", "r2")
@@ -116,7 +114,7 @@ def member_sentences(run: RunFolder) -> Iterator[str]:
 def restarts_table(run: RunFolder) -> Table:
     """All restarts; the one kept has the lowest training loss of the clients."""
     restarts: list[dict[str, Any]] = run.summary["restarts"]
-    table = _table("Restarts, judged by the clients' training loss")
+    table = plain_table("Restarts, judged by the clients' training loss")
     for head in ("restart", "train loss", "live clusters", "kept"):
         table.add_column(head, justify="right")
     for row in restarts:
@@ -126,73 +124,11 @@ def restarts_table(run: RunFolder) -> Table:
     return table
 
 
-def events_table(run: RunFolder) -> Table:
-    """What was decided about clusters in the rounds, with its evidence."""
-    split = any(event["event"] == "split" for event in run.summary["events"])
-    table = _table("Clusters split" if split else "Clusters merged and kept")
-    for head, justify in (("after round", "right"), ("event", "left"), ("evidence", "left")):
-        table.add_column(head, justify=justify)  # type: ignore[arg-type]
-    for merged, together in groupby(
-        run.summary["events"], lambda one: one["event"] == "merged" and "p" in one
-    ):
-        some = list(together)
-        if merged and len(some) > FEW:
-            table.add_row(*_merged(some))
-            continue
-        for event in some:
-            table.add_row(str(event["round"] + 1), *_told(event))
-    return table
-
-
-def _merged(some: list[dict[str, Any]]) -> tuple[str, str, str]:
-    """Many groups that became one, in a line; the page has them all."""
-    closest = min(some, key=lambda one: float(one["p"]))
-    when = sorted({some[0]["round"] + 1, some[-1]["round"] + 1})
-    said = f"one model for both costs {closest['loses']:+.3g} a sample, p = {closest['p']:.2g} at the least"
-    return " to ".join(map(str, when)), f"{len(some)} times two became one", said
-
-
-def _told(event: dict[str, Any]) -> tuple[str, str]:
-    """An event and its evidence in words."""
-    kind = event["event"]
-    if kind == "free":
-        return "clients choose", f"{event['moved']:.0%} of them another cluster than they had"
-    if kind == "parted":
-        return f"parted into {event['clusters']}, to try", "by the directions of clients' updates"
-    if "p" in event:
-        a, b = event["cluster"], event["other"]
-        verdict = f"{a} and {b} are both needed" if kind == "kept" else f"{a} and {b} became one"
-        said = f"one model for both costs {event['loses']:+.3g} a sample, p = {event['p']:.2g}"
-        return verdict, f"{said} ({event['samples']} samples)"
-    j = event["cluster"]
-    if kind == "merged":
-        said = f"first updates of their clients have a cosine of {event['cosine']:.2f}"
-        return f"{j} and {event['other']} became one", said
-    if kind == "split":
-        groups, into = " + ".join(map(str, event["clients"])), ", ".join(map(str, event["into"]))
-        if "cosine" in event:
-            said = f"updates in groups of {groups}, the largest cosine across is {event['cosine']:.2f}"
-            return f"{j} split into {into}", said
-        far = f"updates in groups of {groups}, {event['separation']:.1f} deviations apart"
-        return f"{j} split into {into}" + ("" if event["clear"] else ", to try"), far
-    if kind == "dead":
-        return f"{j} given up", "no client chose it"
-    if event["loss"] is None:
-        loss = "nobody to judge it"
-    else:
-        loss = f"loss of {event['clients']} clients {event['loss']:.3f}, under model {event['other']} "
-        loss += f"{event['loss_under_other']:.3f}"
-        if kind == "undone":
-            loss += f", before the split {event['loss_before']:.3f}"
-    what = {"kept": "kept", "undone": "given up again", "twins": f"merged into {event['other']}"}
-    return f"{j} {what[kind]}", loss
-
-
 def bench_table(rows: list[dict[str, Any]]) -> Table:
     """The engines of a bench, side by side."""
     head = rows[0] if rows else {"job": "", "scale": 1, "gemm_gflops": 0, "device": ""}
     rate = f"{head['gemm_gflops']:,.0f} GFLOP/s float32 products"
-    table = _table(f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
+    table = plain_table(f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
     table.add_column("engine")
     for name in (
         "seconds\na round",
@@ -222,7 +158,7 @@ def choice_table(found: dict[str, Any]) -> Table:
     kind, show = ("test_accuracy", _percent) if classifies else ("test_loss", _number)
     seeds = f"{len(found['seeds'])} seed" + ("s" if len(found["seeds"]) > 1 else "")
     what = f"{seeds}; test accuracy in %" if classifies else seeds
-    table = _table(f"{title_of(found)} by number of clusters ({what})")
+    table = plain_table(f"{title_of(found)} by number of clusters ({what})")
     word = "" if classifies else "test loss,\n"
     heads = ["k", "train loss", "live\nclusters", "stability", "silhouette"]
     for head in (*heads, f"{word}paper's\nrule", f"{word}train\nrule"):
@@ -241,7 +177,7 @@ def choice_table(found: dict[str, Any]) -> Table:
     return table
 
 
-def _table(title: str) -> Table:
+def plain_table(title: str) -> Table:
     """A table that fits a terminal of 80 columns."""
     return Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", pad_edge=False)
 

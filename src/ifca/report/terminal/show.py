@@ -13,13 +13,13 @@ from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.live_run import LiveRun
 from ifca.report.personal_words import personal_sentence
 from ifca.report.read_run import RunFolder, read_run
+from ifca.report.terminal.event_tables import events_table
 from ifca.report.terminal.progress_bar import watching
 from ifca.report.terminal.run_tables import (
     badly_served_table,
     best_method_table,
     clusters_table,
     comparison_table,
-    events_table,
     member_sentences,
     restarts_table,
 )
