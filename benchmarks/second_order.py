@@ -208,7 +208,10 @@ def measured(problem: str) -> list[dict[str, Any]]:
 def cell(values: list[int | None], unit: float = 1) -> str:
     """The mean over seeds; where a seed did not get there, no number."""
     there = [value for value in values if value is not None]
-    return f"{np.mean(there) / unit:.3g}" if len(there) == len(values) else NEVER
+    if len(there) < len(values):
+        return NEVER
+    mean = float(np.mean(there)) / unit
+    return f"{mean:.0f}" if mean >= 100 else f"{mean:.3g}"
 
 
 def table_of(rows: list[dict[str, Any]]) -> str:
