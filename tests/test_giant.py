@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,12 @@ def test_a_client_with_fewer_samples_than_features_takes_shorter_steps() -> None
         losses = [record["train_loss"] for record in fit(replace(job, precision=precision)).history]
         assert np.isfinite(losses).all()
         assert losses[-1] < 0.01 * losses[0]
+
+
+def test_the_docs_have_the_table_of_the_results() -> None:
+    top = Path(__file__).parent.parent
+    made = (top / "results" / "second-order" / "table.md").read_text()
+    assert made in (top / "docs" / "methods.md").read_text()
 
 
 def linear_12() -> torch.nn.Module:
