@@ -25,7 +25,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.initial import best_restart
 from ifca.core.metrics import adjusted_rand_index
-from ifca.data import Deal, Federation, rotated_digits
+from ifca.data import Deal
 from ifca.methods import register
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import execute
@@ -38,29 +38,31 @@ SEEDS = range(10)  # the table's
 BESIDE = ("ifca", "ifca-plain", "best-of-5", "global")
 """Correct methods in the same table."""
 QUARTERS = turns(0, 90, 180, 270)
-
-
-def _rotated_digits(seed: int) -> Federation:
-    return rotated_digits(seed=seed)
-
-
 REGIMES = {
     regime.name: regime
     for regime in (
-        Regime("rotated-digits", "112 clients, 4 turns, 50 images each", 4, _rotated_digits, model=small_mlp),
+        Regime(
+            "rotated-digits",
+            "24 clients, 4 turns, 50 images each, 30 rounds",
+            4,
+            Partitioned(digits, Deal(24, 50, 40), QUARTERS),
+            {"rounds": 30},
+            small_mlp,
+        ),
         Regime(
             "uneven",
-            "16 clients, 4 turns, labels by Dirichlet(1), lognormal sizes (sigma 1, median 60)",
+            "16 clients, 4 turns, labels by Dirichlet(1), lognormal sizes (sigma 1, median 60), 30 rounds",
             4,
             Partitioned(digits, Deal(16, 60, 40, alpha=1.0, size_sigma=1.0), QUARTERS),
-            model=small_mlp,
+            {"rounds": 30},
+            small_mlp,
         ),
         Regime(
             "part",
-            "20 clients, 4 turns, 60 images each; a quarter of the clients takes part in a round",
+            "20 clients, 4 turns, 60 images each, 60 rounds; a quarter of the clients takes part in a round",
             4,
             Partitioned(digits, Deal(20, 60, 40), QUARTERS),
-            {"participation": 0.25, "rounds": 120},
+            {"participation": 0.25, "rounds": 60},
             small_mlp,
         ),
     )
