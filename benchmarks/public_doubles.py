@@ -138,11 +138,18 @@ def shuffled_loss(job: Job, theta: Params, t: int) -> Tensor:
     found = []
     for i in range(len(job.federation.train)):
         losses = _losses(job.task, theta, job.federation.train.one(i, job.device, job.dtype))  # [k, n]
-        sums = [
-            sum(batch.mean() * len(batch) for batch in losses[j][orders[j][i]].split(BATCH)) for j in range(k)
-        ]
-        found.append(torch.stack([torch.as_tensor(one) for one in sums]) / losses.shape[1])
+        sums = [_summed(losses[j][orders[j][i]]) for j in range(k)]
+        found.append(torch.stack(sums) / losses.shape[1])
     return torch.stack(found)
+
+
+def _summed(losses: Tensor) -> Tensor:
+    """Batch by batch, as a loop over a loader does."""
+    total = losses.new_zeros(())
+    for first in range(0, len(losses), BATCH):
+        batch = losses[first : first + BATCH]
+        total = total + batch.mean() * len(batch)
+    return total
 
 
 def _tests(job: Job) -> list[Data]:
