@@ -14,7 +14,7 @@ from ifca.report.page.build import article
 from ifca.report.page.costs import in_words
 from ifca.report.page.metric import metric_of
 from ifca.report.read_run import RunFolder, read_run
-from ifca.report.terminal.run_tables import _told
+from ifca.report.terminal.event_tables import _told
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from tests.browser import Browser, browsing, needs_browser

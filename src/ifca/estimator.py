@@ -68,8 +68,6 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             all that is said is in the units of the targets. "auto": for tables and ifca's own models.
         algorithm: ifca, ifca-plain (the paper's Algorithm 2), global (one model for all), local (a model per
             client), another of docs/methods.md, or a method of your own.
-            client), oneshot, clove, one with personal models (per-fedavg, ditto,
-            fedper, fedrep, fedbn, apfl, mapper, mocha, fedem), or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
