@@ -73,7 +73,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         step_size: how far a model moves at each gradient step (the learning rate). Smaller is slower and
             safer; if the loss grows, divide it by 3.
         local_steps: gradient steps of a client in a round.
-        optimizer: how clients take their steps, as in torch.optim: sgd, momentum, adam or adamw.
+        participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; that with the lowest training loss is kept.
         personalise: let every client choose in the end between its cluster's model and one of its own.
         seed: all that is random follows from it; the same seed gives the same models.

@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
 
+from ifca.core.method_settings import MethodSettings
+
 TYPES = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -91,7 +93,8 @@ def _unknown(place: str, kinds: list[type], root: type) -> str:
     for name in () if table else _tables(root):
         if any(key == field.name for kind in _tables(root)[name] for field in fields(kind)):
             return f"unknown key {place}; did you mean {name}.{key}?"
-    return f"unknown key {place} (known: {', '.join(dict.fromkeys(known))})"
+    single = {field.name for field in fields(MethodSettings)}  # of single methods: they come last
+    return f"unknown key {place} (known: {', '.join(sorted(dict.fromkeys(known), key=single.__contains__))})"
 
 
 def _place(loc: tuple[int | str, ...], root: type) -> tuple[str, list[type]]:
