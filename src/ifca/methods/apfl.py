@@ -22,16 +22,7 @@ from ifca.core.client import batches, estimate, gradient, local_step
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
-from ifca.methods.personal_models import (
-    LIKE_LOCAL,
-    common_names,
-    common_part,
-    own_part,
-    seen_as,
-    steps_plainly,
-    widely,
-    with_common,
-)
+from ifca.methods.personal_models import WITH_COMMON, common_part, own_part, seen_as, widely, with_common
 
 SHARE = "share"  # alpha, one number among a client's parameters
 DECAY = 0.02
@@ -78,13 +69,11 @@ def client(
 
 
 APFL = replace(
-    LIKE_LOCAL,
+    WITH_COMMON,
     name="apfl",
     title="APFL",
     about="APFL: each client mixes a model of its own with a common one, and learns how much of each",
     client=client,
-    suits=steps_plainly,
     widened=widened,
     task=seen_as(mixed),
-    shared=common_names,
 )

@@ -19,16 +19,7 @@ from ifca.core.client import batches, estimate, gradient, local_step
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
-from ifca.methods.personal_models import (
-    LIKE_LOCAL,
-    common_names,
-    common_part,
-    own_part,
-    seen_as,
-    steps_plainly,
-    widely,
-    with_common,
-)
+from ifca.methods.personal_models import WITH_COMMON, common_part, own_part, widely
 
 
 def client(
@@ -46,13 +37,9 @@ def client(
 
 
 DITTO = replace(
-    LIKE_LOCAL,
+    WITH_COMMON,
     name="ditto",
     title="Ditto",
     about="Ditto: a model of each client's own, pulled towards a common one",
     client=client,
-    suits=steps_plainly,
-    widened=with_common,
-    task=seen_as(own_part),
-    shared=common_names,
 )

@@ -26,16 +26,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, select
 from ifca.methods.method import Ask, Event, Problem
-from ifca.methods.personal_models import (
-    LIKE_LOCAL,
-    common_names,
-    common_part,
-    own_part,
-    seen_as,
-    steps_plainly,
-    widely,
-    with_common,
-)
+from ifca.methods.personal_models import WITH_COMMON, common_part, own_part, widely
 
 DELTA = 1e-3
 
@@ -88,15 +79,11 @@ def finish(problem: Problem, state: ClusterState, ask: Ask) -> tuple[ClusterStat
 
 
 PER_FEDAVG = replace(
-    LIKE_LOCAL,
+    WITH_COMMON,
     name="per-fedavg",
     title="Per-FedAvg",
     about="Per-FedAvg, first order: a common model that one step on a client's own data makes good for it",
     client=client,
-    suits=steps_plainly,
-    widened=with_common,
-    task=seen_as(own_part),
-    shared=common_names,
     finish=finish,
 )
 PER_FEDAVG_HF = replace(

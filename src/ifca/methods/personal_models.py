@@ -18,8 +18,8 @@ from ifca.core.ledger import Wire
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState, Params, Task
 from ifca.methods.averaging import average
-from ifca.methods.local_models import joined, start
-from ifca.methods.method import Ask, Event, Method, Problem, Round
+from ifca.methods.local_models import LOCAL
+from ifca.methods.method import Ask, Event, Problem, Round, sampled
 
 COMMON = "common."
 
@@ -99,20 +99,13 @@ def alike_in_training(recipe: Recipe, task: Task) -> None:
         )
 
 
-LIKE_LOCAL = Method(
-    name="personal",
-    title="personal",
-    about="a model per client",
-    start=start,
-    suits=trains_models,
-    server=server,
-    models=lambda _recipe, m: m,
-    joined=joined,
-    clustered=False,
-    personal=True,
-    one_start=True,
+LIKE_LOCAL = replace(LOCAL, takes_part=sampled, server=server, suits=trains_models)
+"""To be completed by name, title, about, client and shared."""
+
+WITH_COMMON = replace(
+    LIKE_LOCAL, widened=with_common, task=seen_as(own_part), shared=common_names, suits=steps_plainly
 )
-"""To be completed by replace(LIKE_LOCAL, name=..., client=..., shared=...)."""
+"""The same where a client has a model of its own, which serves it, and a common one."""
 
 
 def mixture(share: torch.Tensor, outputs: torch.Tensor, task: Task) -> torch.Tensor:
