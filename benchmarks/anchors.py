@@ -1,16 +1,18 @@
 """Published tables beside ours: the same settings, the source's number, and what differs.
 
 python -m benchmarks.anchors [--out results/anchors] [--setting CLoVE] [--method ifca,clove] [--seeds 1:4]
-                             [--device cuda] [--workers 8] [--time-limit MINUTES] [--only-table]
+                             [--device cuda] [--workers 8] [--engine loop] [--time-limit MINUTES] [--only-table]
 
 A line of OUT/runs.jsonl for every training, never repeated: the same command goes on where it stopped. Of
 them OUT/summary.json and OUT/table.md are made; docs/anchors.md shows the table. --setting: part of a name.
-MNIST and CIFAR-10 must be there (ifca data get).
+MNIST and CIFAR-10 must be there (ifca data get). --engine loop: faster for convolutions where many workers
+share a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,6 +28,7 @@ from ifca.runs.units.execute import execute
 from ifca.runs.units.time_left import Estimate, main_of_units
 from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, Job, fit
+from ifca.training.job import EngineName
 
 NAME = "anchors"
 ANCHORS = {anchor.name: anchor for anchor in (*CLOVES, *PFLLIBS, *TURNED)}
@@ -33,19 +36,23 @@ LINEAR = f"{anchor_linear.TABLE}: {anchor_linear.SETTING}"
 LINEAR_SEEDS = tuple(range(1, 51))
 
 
-def job_of(setting: str, method: str, seed: int, device: torch.device) -> Job:
-    """What a unit trains. On a GPU products are TF32, as in the sources' frameworks by default."""
+def job_of(
+    setting: str, method: str, seed: int, device: torch.device, engine: EngineName = "vectorised"
+) -> Job:
+    """What a unit trains. On a GPU products are TF32, as convolutions are in the sources' framework."""
     anchor = ANCHORS[setting]
     recipe = Recipe(**{**anchor.recipe, "seed": seed, **anchor.methods[method]})
     precision = "tf32" if device.type == "cuda" else "float32"
-    return Job(anchor.make(seed), recipe, anchor.model, device=device, precision=precision).placed()
+    federation = anchor.make(seed)
+    job = Job(federation, recipe, anchor.model, engine=engine, device=device, precision=precision)
+    return job.placed()
 
 
-def run(unit: Unit, device: torch.device) -> Line:
+def run(engine: EngineName, unit: Unit, device: torch.device) -> Line:
     """Train and measure one unit: setting is the anchor's name, algorithm the row's."""
     if unit.setting == LINEAR:
         return anchor_linear.run(unit.algorithm, unit.seed)
-    return measured(fit(job_of(unit.setting, unit.algorithm, unit.seed, device)))
+    return measured(fit(job_of(unit.setting, unit.algorithm, unit.seed, device, engine)))
 
 
 def measured(fitted: Fitted) -> Line:
@@ -89,6 +96,7 @@ def main() -> None:
     parser.add_argument("--seeds")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--engine", choices=("vectorised", "loop"), default="vectorised")
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     parser.add_argument("--only-table", action="store_true", help="train nothing")
     given = parser.parse_args()
@@ -99,7 +107,7 @@ def main() -> None:
             execute(
                 todo,
                 given.out,
-                run,
+                partial(run, given.engine),
                 device=given.device,
                 workers=given.workers,
                 on_line=lambda line, done, of: print(estimate.describe(line, done, of), flush=True),
