@@ -28,12 +28,12 @@ RECIPE: dict[str, Any] = {"k": K, "rounds": 300, "option": "gradient", "evaluate
 STEP = 0.05
 METHODS: dict[str, dict[str, Any]] = {
     "ifca": {"algorithm": "ifca"},
-    "ifca, median": {"algorithm": "ifca", "aggregation": "median"},
+    "ifca (median)": {"algorithm": "ifca", "aggregation": "median"},
     "ifca-plain": {"algorithm": "ifca-plain"},
-    "ifca-plain, median": {"algorithm": "ifca-plain", "aggregation": "median"},
-    "ifca-plain, median, told start": {"algorithm": "ifca-plain", "aggregation": "median"},
+    "ifca-plain (median)": {"algorithm": "ifca-plain", "aggregation": "median"},
+    "ifca-plain (median; told start)": {"algorithm": "ifca-plain", "aggregation": "median"},
 }
-TOLD = "ifca-plain, median, told start"
+TOLD = "ifca-plain (median; told start)"
 DIFFERS = (
     "The source starts from models near the truth and gives no numbers in its code; here starts are random, "
     f"but for the row of the told start. Steps are {STEP} over all clients, {STEP / K} for each of five "

@@ -125,8 +125,8 @@ CLOVE_METHODS: dict[str, dict[str, Any]] = {
 }
 NET = {"batch_norm": "average", "step_size": 1e-3}
 SHARED = {
-    "ifca, head only": {"algorithm": "ifca", "shared": ALL_BUT_HEAD},
-    "ifca-plain, head only": {**DEALT, "shared": ALL_BUT_HEAD},
+    "ifca (head only)": {"algorithm": "ifca", "shared": ALL_BUT_HEAD},
+    "ifca-plain (head only)": {**DEALT, "shared": ALL_BUT_HEAD},
 }
 TESTED = (
     "Pixels are from 0 to 1 and not standardised; a client's test images are drawn by the law of its "

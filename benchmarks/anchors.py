@@ -1,12 +1,13 @@
 """Published tables beside ours: the same settings, the source's number, and what differs.
 
 python -m benchmarks.anchors [--out results/anchors] [--setting CLoVE] [--method ifca,clove] [--seeds 1:4]
-                             [--device cuda] [--workers 8] [--engine loop] [--time-limit MINUTES] [--only-table]
+                             [--device cuda] [--precision tf32] [--autotune] [--workers 8]
+                             [--time-limit MINUTES] [--only-table]
 
 A line of OUT/runs.jsonl for every training, never repeated: the same command goes on where it stopped. Of
 them OUT/summary.json and OUT/table.md are made; docs/anchors.md shows the table. --setting: part of a name.
-MNIST and CIFAR-10 must be there (ifca data get). --engine loop: faster for convolutions where many workers
-share a GPU.
+MNIST and CIFAR-10 must be there (ifca data get). --precision: of products on a GPU; TF32 as convolutions
+are in the sources' framework. --autotune: cuDNN tries its algorithms and takes the fastest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import torch
 from benchmarks import anchor_linear
@@ -23,12 +25,12 @@ from benchmarks.anchor_table import write_table
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import adjusted_rand_index
 from ifca.core.recipe import Recipe
+from ifca.engines.precision import Precision
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import execute
 from ifca.runs.units.time_left import Estimate, main_of_units
 from ifca.runs.units.unit import Line, Unit
 from ifca.training import Fitted, Job, fit
-from ifca.training.job import EngineName
 
 NAME = "anchors"
 ANCHORS = {anchor.name: anchor for anchor in (*CLOVES, *PFLLIBS, *TURNED)}
@@ -36,23 +38,21 @@ LINEAR = f"{anchor_linear.TABLE}: {anchor_linear.SETTING}"
 LINEAR_SEEDS = tuple(range(1, 51))
 
 
-def job_of(
-    setting: str, method: str, seed: int, device: torch.device, engine: EngineName = "vectorised"
-) -> Job:
-    """What a unit trains. On a GPU products are TF32, as convolutions are in the sources' framework."""
+def job_of(setting: str, method: str, seed: int, device: torch.device, precision: Precision = "tf32") -> Job:
+    """What a unit trains. precision: on a GPU."""
     anchor = ANCHORS[setting]
     recipe = Recipe(**{**anchor.recipe, "seed": seed, **anchor.methods[method]})
-    precision = "tf32" if device.type == "cuda" else "float32"
-    federation = anchor.make(seed)
-    job = Job(federation, recipe, anchor.model, engine=engine, device=device, precision=precision)
-    return job.placed()
+    precision = precision if device.type == "cuda" else "float32"
+    return Job(anchor.make(seed), recipe, anchor.model, device=device, precision=precision).placed()
 
 
-def run(engine: EngineName, unit: Unit, device: torch.device) -> Line:
+def run(precision: Precision, autotune: bool, unit: Unit, device: torch.device) -> Line:
     """Train and measure one unit: setting is the anchor's name, algorithm the row's."""
     if unit.setting == LINEAR:
         return anchor_linear.run(unit.algorithm, unit.seed)
-    return measured(fit(job_of(unit.setting, unit.algorithm, unit.seed, device, engine)))
+    torch.backends.cudnn.benchmark = autotune
+    job = job_of(unit.setting, unit.algorithm, unit.seed, device, precision)
+    return {**measured(fit(job)), "precision": job.precision}
 
 
 def measured(fitted: Fitted) -> Line:
@@ -96,7 +96,8 @@ def main() -> None:
     parser.add_argument("--seeds")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--engine", choices=("vectorised", "loop"), default="vectorised")
+    parser.add_argument("--precision", choices=get_args(Precision), default="tf32")
+    parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     parser.add_argument("--only-table", action="store_true", help="train nothing")
     given = parser.parse_args()
@@ -107,7 +108,7 @@ def main() -> None:
             execute(
                 todo,
                 given.out,
-                partial(run, given.engine),
+                partial(run, given.precision, given.autotune),
                 device=given.device,
                 workers=given.workers,
                 on_line=lambda line, done, of: print(estimate.describe(line, done, of), flush=True),
