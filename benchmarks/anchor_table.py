@@ -75,14 +75,15 @@ def table(found: dict[str, Any]) -> str:
 
 def _setting(where: tuple[str, str], rows: list[Row]) -> str:
     rows = [row for row in rows if (row["table"], row["setting"]) == where]
-    head = "| method | ours | published | clusters found (ARI) |\n|---|---|---|---|"
+    head = "| method | ours (seeds) | published | clusters found (ARI) |\n|---|---|---|---|"
     return "\n".join((f"### {': '.join(where)}\n", head, *map(_cells, rows), f"\n{rows[0]['differs']}\n"))
 
 
 def _cells(row: Row) -> str:
     digits = 3 if row["measure"] == "distance" else 1
     std = "" if row["std"] is None else f" ± {row['std']:.{digits}f}"
-    ours = "diverged" if row["mean"] is None else f"{row['mean']:.{digits}f}{std}"
+    seeds = len(row["values"])
+    ours = "diverged" if row["mean"] is None else f"{row['mean']:.{digits}f}{std} ({seeds})"
     published = "" if row["published"] is None else f"{row['published']:.1f}"
     ari = f"{np.mean(row['ari']):.2f}" if row["ari"] else ""
     return f"| {row['method']} | {ours} | {published} | {ari} |"
