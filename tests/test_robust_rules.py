@@ -122,6 +122,13 @@ def test_one_attacker_of_six_moves_no_rule_far(name: str) -> None:
     for huge in (1e3, 1e9, 1e30):
         found = said(name, np.concatenate([honest, np.full((1, 20), -huge)]))
         assert np.linalg.norm(np.array(found) - honest.mean(0)) < 2 * reach
+        single = torch.tensor(np.concatenate([honest, np.full((1, 20), -huge)]), dtype=torch.float32)
+        torch.testing.assert_close(
+            together(name, single, torch.zeros(1, 20), [0] * 6)[0].float(),
+            torch.tensor(found, dtype=torch.float32),
+            rtol=1e-3,
+            atol=1e-3,
+        )
     assert np.linalg.norm(np.concatenate([honest, np.full((1, 20), -1e3)]).mean(0) - honest.mean(0)) > 100
 
 

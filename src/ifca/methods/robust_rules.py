@@ -207,8 +207,13 @@ def combined(rule: Robust, attackers: float, mixed: bool, blocks: Blocks, weight
 
 
 def _squares(blocks: Blocks) -> Tensor:
-    """||x_i||^2 on the diagonal of zeros, in double precision, where huge numbers have squares: [p, p]."""
-    parts = [torch.linalg.vector_norm(v, dim=1, dtype=torch.float64).square() for v in blocks()]
+    """||x_i||^2 on the diagonal of zeros: [p, p]. In double precision huge numbers have squares, too."""
+    parts = []
+    for values in blocks():
+        norms = torch.linalg.vector_norm(values, dim=1).double()
+        if not bool(norms.isfinite().all()):
+            norms = torch.linalg.vector_norm(values, dim=1, dtype=torch.float64)
+        parts.append(norms.square())
     return torch.stack(parts).sum(0).diag()
 
 
