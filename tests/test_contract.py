@@ -117,6 +117,11 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "plain-median-gradient": {"aggregation": "median", "option": "gradient", "participation": 0.6},
     "plain-median-epochs": {"aggregation": "median", "local_epochs": 1, "batch_size": 4},
     "plain-median-shared": {"aggregation": "median", "shared": ("fc1",)},
+    "plain-clip-weighted": {"aggregation": "clip", "weighted": True},
+    "plain-krum-gradient": {"aggregation": "krum", "option": "gradient", "participation": 0.6},
+    "plain-geometric-median-shared": {"aggregation": "geometric-median", "shared": ("fc1",)},
+    "plain-nnm-trimmed-mean": {"aggregation": "nnm+trimmed-mean", "attackers": 0.3, **EPOCHS},
+    "ifca-centred-clipping": {"algorithm": "ifca", "aggregation": "centred-clipping", "seed": 6},
     "ifca-median": {"algorithm": "ifca", "rounds": 12, "aggregation": "median", "seed": 6},
     "global-median": {"algorithm": "global", "aggregation": "median"},
     "per-fedavg": {"algorithm": "per-fedavg", "inner_step_size": 0.05},
@@ -425,7 +430,7 @@ def test_unknown_names_are_refused_in_a_sentence(unequal: Federation) -> None:
     with pytest.raises(InvalidInput, match="algorithm must be one of ifca, ifca-plain, global, local"):
         make_job(unequal, Recipe(algorithm="icfa"))
     with pytest.raises(InvalidInput, match="aggregation must be one of mean, weighted-mean, median"):
-        make_job(unequal, Recipe(aggregation="krum"))
+        make_job(unequal, Recipe(aggregation="krumm"))
 
 
 @pytest.mark.parametrize(

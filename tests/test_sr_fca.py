@@ -19,7 +19,7 @@ from ifca.core.recipe import Recipe
 from ifca.methods import method_of
 from ifca.methods.cross_losses import between_clusters, kept_groups, limit_of, pivots, to_clusters
 from ifca.methods.memory import record_of
-from ifca.methods.own_models import trimmed_mean
+from ifca.methods.own_models import trimmed
 from ifca.methods.sr_fca import Memory
 from ifca.training import Fitted, fit
 from tests.conftest import groups, make_job, scalar_job
@@ -118,8 +118,8 @@ def test_refine_by_hand() -> None:
 
 def test_the_trimmed_mean_by_hand() -> None:
     values = torch.tensor([[1.0], [2.0], [3.0], [4.0], [5.0], [6.0], [100.0]])
-    assert next(trimmed_mean(lambda: iter([values]), values[:, 0])).tolist() == [4.0]  # of 2 to 6
-    assert next(trimmed_mean(lambda: iter([values[4:]]), values[:, 0])).tolist() == [37.0]  # of three: all
+    assert next(trimmed(lambda: iter([values]), values[:, 0])).tolist() == [4.0]  # of 2 to 6
+    assert next(trimmed(lambda: iter([values[4:]]), values[:, 0])).tolist() == [37.0]  # of three: all
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 3])

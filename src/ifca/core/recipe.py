@@ -66,7 +66,12 @@ class Recipe(MethodSettings):
     """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
-    number of samples), median (of each coordinate), or an Aggregation of your own, package.module:NAME."""
+    number of samples), or a rule that holds where some clients send anything: clip (the mean of changes cut
+    to the median norm), median, trimmed-mean, geometric-median, krum, multi-krum, centred-clipping, each also
+    after nearest-neighbour mixing (nnm+median); or an Aggregation of your own, package.module:NAME."""
+    attackers: float = 0.2
+    """The share of a cluster that is assumed to attack, less than 0.5: what trimmed-mean leaves out at each
+    end, and f of krum, multi-krum and nnm."""
     weighted: bool = False
     """Weigh clients by their number of samples in every average (the paper does not)."""
     server_optimizer: ServerOptimizer = "none"
@@ -146,6 +151,9 @@ class Recipe(MethodSettings):
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        if not 0 <= self.attackers < 0.5:
+            why = "as no rule holds against half of a cluster"
+            raise InvalidInput(f"attackers must be in [0, 0.5), {why}, got {self.attackers}")
         if not 0 < self.alpha < 1:
             raise InvalidInput(f"alpha must be in (0, 1), got {self.alpha}")
         if not (math.isfinite(self.l2) and self.l2 >= 0):

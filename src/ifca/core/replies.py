@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -34,6 +34,10 @@ class Updates(Protocol):
     def blocks(self, names: frozenset[str]) -> Iterator[Tensor]:
         """The values of each block of the layout: [p, width]. May be asked for again."""
         ...
+
+
+Blocks = Callable[[], Iterator[Tensor]]
+"""The changes of p clients, [p, b] each, from the first on; a rule may go through them more than once."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ifca.core.replies import Needs, Replies
 from ifca.core.types import ClientReply, Params, model_count
 from ifca.engines.updates import Again, Kept
 from ifca.methods.aggregation import aggregated, client_weights, rule_of
-from ifca.methods.registry import shared_parameters
+from ifca.methods.registry import sends_models, shared_parameters
 
 
 class Collected:
@@ -64,7 +64,15 @@ class Collected:
         updates = None if self.kept is None else self.kept.updates()
         if updates is not None and not self.rule.additive:
             shared = shared_parameters(self.recipe, list(self.theta))
-            self.total = aggregated(self.rule, self.theta, updates, self.identity, self.weight, shared)
+            self.total = aggregated(
+                self.rule,
+                self.theta,
+                updates,
+                self.identity,
+                self.weight,
+                shared,
+                models=sends_models(self.recipe),
+            )
         return Replies(
             self.identity,
             self.loss,

@@ -1,13 +1,15 @@
 """How the server puts the updates of a cluster together: a rule is a value.
 
 An additive rule (a mean) needs the sum of the updates only, which engines fold as they go. Any other rule is
-given the updates themselves, in blocks of coordinates (core/replies.py), and answers block by block.
+given the changes that members ask for (a gradient; with option model their model minus the one that they were
+sent), in blocks of coordinates (core/replies.py), and answers block by block. robust_rules.py has such rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,11 +20,11 @@ from ifca.core.averages import zero_sum
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import one_hot
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Updates
-from ifca.core.types import ClusterSum, Params, model_count
+from ifca.core.replies import Blocks, Part, Updates
+from ifca.core.types import ClusterSum, Params, model_count, select
+from ifca.methods.robust_rules import MIXED, ROBUST, combined
 
-Blocks = Callable[[], Iterator[Tensor]]
-"""The updates of p clients, [p, b] each, from the first on; a rule may go through them more than once."""
+AT_ONCE = 2**22  # numbers of a block that a rule is given
 Combine = Callable[[Blocks, Tensor], Iterator[Tensor]]
 """blocks, weights of the clients [p] -> what they say together, [b] for each block."""
 
@@ -42,27 +44,19 @@ class Aggregation:
         return self.combine is None
 
 
-def coordinate_median(blocks: Blocks, _weight: Tensor) -> Iterator[Tensor]:
-    """The median of each coordinate; of an even number of clients the mean of the middle two."""
-    for values in blocks():
-        ordered, p = values.sort(0).values, len(values)
-        yield (ordered[(p - 1) // 2].double() + ordered[p // 2].double()) / 2
-
-
 _RULES = {
     rule.name: rule
     for rule in (
         Aggregation("mean", "The mean of the clients' updates, as in the paper."),
         Aggregation("weighted-mean", "The mean, each client by its number of samples.", by_samples=True),
-        Aggregation("median", "The median of each coordinate.", coordinate_median),
     )
 }
-BUILT_IN_RULES = tuple(_RULES)
+BUILT_IN_RULES = (*_RULES, *ROBUST)
 
 
 def register_aggregation(rule: Aggregation) -> Aggregation:
     """Make a rule known by its name."""
-    if rule.name in BUILT_IN_RULES:
+    if rule.name.removeprefix(MIXED) in BUILT_IN_RULES:
         raise InvalidInput(f"aggregation {rule.name} is the package's own; choose another name")
     _RULES[rule.name] = rule
     return rule
@@ -70,10 +64,17 @@ def register_aggregation(rule: Aggregation) -> Aggregation:
 
 def rule_of(recipe: Recipe) -> Aggregation:
     """The rule that a recipe names."""
-    if recipe.aggregation not in _RULES:
-        known = f"{', '.join(_RULES)}, or package.module:NAME of your own"
-        raise InvalidInput(f"aggregation must be one of {known}, got {recipe.aggregation!r}")
-    return _RULES[recipe.aggregation]
+    name = recipe.aggregation
+    if name in _RULES:
+        return _RULES[name]
+    mixed, plain = name.startswith(MIXED), name.removeprefix(MIXED)
+    if plain not in ROBUST:
+        own = [rule for rule in _RULES if rule not in BUILT_IN_RULES]
+        known = f"{', '.join([*BUILT_IN_RULES, *own])}, or package.module:NAME of your own"
+        said = f"aggregation must be one of {known} ({MIXED} may stand before {' or '.join(ROBUST)})"
+        raise InvalidInput(f"{said}, got {name!r}")
+    about = ROBUST[plain].about
+    return Aggregation(name, about, partial(combined, ROBUST[plain], recipe.attackers, mixed))
 
 
 def weighs(recipe: Recipe) -> bool:
@@ -95,10 +96,13 @@ def aggregated(
     identity: Tensor,
     weight: Tensor,
     shared: frozenset[str],
+    *,
+    models: bool = False,
 ) -> ClusterSum:
     """What the rule says of each cluster, times the cluster's weight: averages divide by the weight again.
 
-    identity, weight: [p]. A shared coordinate is put together over all participants.
+    identity, weight: [p]. A shared coordinate is put together over all participants. models: updates are
+    models, trained from theta; the rule is given what they change.
     """
     total, k = zero_sum(theta), model_count(theta)
     identity = identity.to(weight.device)
@@ -106,8 +110,9 @@ def aggregated(
     apart = frozenset(theta) - shared
     for j in sorted(set(identity.tolist())):
         members = torch.nonzero(identity == j)[:, 0]
-        _put(total, rule, updates.of(members.cpu()), apart, weight[members], torch.tensor([j]))
-    _put(total, rule, updates, shared, weight, torch.arange(k))
+        sent = select(theta, j) if models else None
+        _put(total, rule, updates.of(members.cpu()), apart, weight[members], torch.tensor([j]), sent)
+    _put(total, rule, updates, shared, weight, torch.arange(k), select(theta, 0) if models else None)
     return total
 
 
@@ -118,25 +123,54 @@ def _put(
     names: frozenset[str],
     weight: Tensor,
     clusters: Tensor,
+    sent: Params | None,
 ) -> None:
     """What some clients say of some parameters, times the clusters' weights, into the sums of clusters."""
     assert rule.combine is not None
-    parts = updates.layout(names) if names else []
-    answers = iter(rule.combine(lambda: updates.blocks(names), weight) if names else ())
-    for part in parts:
-        value = _checked(rule, next(answers, None), part.width)
+    if not names:
+        return
+    changes = partial(_changes, updates, names, sent)
+    answers = iter(rule.combine(changes, weight))
+    for part in _parts(updates.layout(names), len(weight)):
+        value = _checked(rule, next(answers, None), part.width, changes)
+        if sent is not None:
+            value = value.double() + _some(sent, part)
         flat = total.total[part.name].view(len(total.weight), -1)
         there = clusters.to(flat.device)
         flat[there, part.start : part.start + part.width] = total.weight[there, None] * value.double()
 
 
-def _checked(rule: Aggregation, value: Tensor | None, width: int) -> Tensor:
-    """The answer to a block, if it is one."""
+def _parts(layout: list[Part], p: int) -> list[Part]:
+    """The same coordinates in blocks that are no larger than a rule is given."""
+    width = max(1, AT_ONCE // p)
+    return [
+        Part(part.name, start, min(width, part.start + part.width - start))
+        for part in layout
+        for start in range(part.start, part.start + part.width, width)
+    ]
+
+
+def _changes(updates: Updates, names: frozenset[str], sent: Params | None) -> Iterator[Tensor]:
+    """Such blocks of what members change: their values, minus what they were sent where that is given."""
+    for whole, values in zip(updates.layout(names), updates.blocks(names), strict=True):
+        for part in _parts([whole], len(values)):
+            start = part.start - whole.start
+            some = values[:, start : start + part.width]
+            yield some if sent is None else some - _some(sent, part)
+
+
+def _some(model: Params, part: Part) -> Tensor:
+    """The coordinates of a part of one model."""
+    return model[part.name].flatten()[part.start : part.start + part.width]
+
+
+def _checked(rule: Aggregation, value: Tensor | None, width: int, changes: Blocks) -> Tensor:
+    """The answer to a block, if it is one. Where clients sent no numbers, the models will tell."""
     if not isinstance(value, Tensor) or value.shape != (width,):
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
         raise InvalidInput(
             f"aggregation {rule.name}: must give a tensor of shape ({width},) for this block, got {got}"
         )
-    if not bool(torch.isfinite(value).all()):
+    if not bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(v).all()) for v in changes()):
         raise InvalidInput(f"aggregation {rule.name}: gives NaN or infinite values")
     return value

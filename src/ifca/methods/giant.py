@@ -202,4 +202,5 @@ GIANT = replace(
     client=client,
     server=server,
     suits=suits,
+    gradients=True,
 )

@@ -9,11 +9,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ifca.core.replies import Needs, Replies, Updates
+from ifca.core.replies import Blocks, Needs, Replies, Updates
 from ifca.core.types import ClusterState, Params, everywhere, places_of
-from ifca.methods.aggregation import Aggregation, Blocks
+from ifca.methods.aggregation import Aggregation
 from ifca.methods.averaging import check_models
 from ifca.methods.method import Ask, Problem, Round
+from ifca.methods.robust_rules import trimmed_mean
 
 TRIMMED = 0.15  # share of a cluster's clients that is left out at each end of a coordinate
 SUMS = Needs()
@@ -84,14 +85,12 @@ def spent(
     return sums
 
 
-def trimmed_mean(blocks: Blocks, _weight: Tensor) -> Iterator[Tensor]:
-    """The mean of each coordinate without its largest and smallest values."""
-    for values in blocks():
-        cut = math.floor(TRIMMED * len(values))
-        yield values.double().sort(0).values[cut : len(values) - cut].mean(0)
+def trimmed(blocks: Blocks, _weight: Tensor) -> Iterator[Tensor]:
+    """The authors' trimmed mean, of a share that is rounded down."""
+    return (trimmed_mean(values, math.floor(TRIMMED * len(values))) for values in blocks())
 
 
-RULE = Aggregation("sr-fca-trimmed", "The mean without 15% at each end of a coordinate.", trimmed_mean)
+RULE = Aggregation("sr-fca-trimmed", "The mean without 15% at each end of a coordinate.", trimmed)
 
 
 def trimmed_models(problem: Problem, own: Params, group: Tensor) -> Params:
@@ -99,7 +98,7 @@ def trimmed_models(problem: Problem, own: Params, group: Tensor) -> Params:
 
     def mean(value: Tensor, some: Tensor) -> Tensor:
         flat = value[some.to(value.device)].flatten(1)
-        combined = next(trimmed_mean(lambda: iter([flat]), flat[:, 0]))
+        combined = next(trimmed(lambda: iter([flat]), flat[:, 0]))
         return combined.to(value.dtype).reshape(value.shape[1:])
 
     theta = {name: value.new_zeros(problem.models, *value.shape[1:]) for name, value in own.items()}

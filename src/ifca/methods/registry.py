@@ -70,6 +70,11 @@ def facts_of(name: str) -> dict[str, Any]:
     return {fact: usual.get(fact, False) for fact in FACTS}
 
 
+def sends_models(recipe: Recipe) -> bool:
+    """Whether a client's update is a model; else it is a change, such as a gradient."""
+    return recipe.option == "model" and not method_of(recipe.algorithm).gradients
+
+
 def shared_parameters(recipe: Recipe, names: list[str]) -> frozenset[str]:
     """The parameters that all clusters share; none where there is only one kind of model."""
     method = method_of(recipe.algorithm)

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, one_hot
 from ifca.core.ledger import LOSS_BYTES, Wire
 from ifca.core.random import bits
@@ -100,11 +100,7 @@ def server(
     updates = now.replies.updates
     if updates is not None:
         own, weight = now.replies.identity, torch.ones(len(now.who), dtype=torch.float64)
-        try:
-            total = aggregated(RULE, state.theta, updates, own, weight, problem.shared)
-        except InvalidInput as reason:  # the mean of updates that are no numbers
-            smaller = f"try a smaller step_size than {problem.recipe.step_size}"
-            raise Diverged(f"training diverged in round {state.round + 1}; {smaller}") from reason
+        total = aggregated(RULE, state.theta, updates, own, weight, problem.shared)
         now = now._replace(replies=now.replies._replace(total=total))
     after, memory = average(problem, state, now, apart=True), record_of(Memory, state.memory)
     if memory.refined < REFINES and after.round > problem.recipe.erm_rounds * (memory.refined + 1):

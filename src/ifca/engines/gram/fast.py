@@ -30,7 +30,7 @@ from ifca.engines.gram.gram_steps import Scratch, has_factors, local_steps, make
 from ifca.engines.gram.judge import Judge
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size
 from ifca.methods.aggregation import aggregated, client_weights, rule_of, weighs
-from ifca.methods.registry import method_of, shared_parameters
+from ifca.methods.registry import method_of, sends_models, shared_parameters
 
 
 def applies(task: Task, recipe: Recipe) -> bool:
@@ -95,7 +95,10 @@ class FastEngine:
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Turn]]:
             return self._turns(theta, who[rows], found[rows], t)
 
-        kept = FirstLayers(self.first, theta, len(who), self.kept_bytes, again) if single else None
+        def data(rows: Tensor) -> Chunk:
+            return load(self.clients, who[rows].numpy(), like, self._scratch)
+
+        kept = FirstLayers(self.first, theta, len(who), self.kept_bytes, again, data) if single else None
         with torch.no_grad():
             for place, turn in self._turns(theta, who, known, t):
                 found[place] = turn.identity.cpu()
@@ -111,7 +114,8 @@ class FastEngine:
             updates = None if kept is None else kept.updates()
             if updates is not None and not self.rule.additive:
                 shared = shared_parameters(self.recipe, list(theta))
-                total = aggregated(self.rule, theta, updates, found, weight, shared)
+                models = sends_models(self.recipe)
+                total = aggregated(self.rule, theta, updates, found, weight, shared, models=models)
         return Replies(found, loss, losses, total, drawn, updates if needs.updates else None)
 
     def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:

@@ -27,24 +27,28 @@ class Turn(NamedTuple):
 
 Again = Callable[[Tensor], Iterator[tuple[Tensor, Turn]]]
 """rows [r] -> the turns of these participants once more, with their places among the r."""
+Load = Callable[[Tensor], Chunk]
+"""rows [r] -> the data of these participants, until the next ones are asked for."""
 
 
 class FirstLayers:
     """The updates of a round's p participants; turns are repeated where forming needs what was not kept."""
 
-    def __init__(self, first: FirstLayer, theta: Params, p: int, budget: int, again: Again) -> None:
-        self.first, self.theta, self.p, self.again = first, theta, p, again
+    def __init__(
+        self, first: FirstLayer, theta: Params, p: int, budget: int, again: Again, load: Load
+    ) -> None:
+        self.first, self.theta, self.p, self.again, self.load = first, theta, p, again, load
         self.like = theta[first.weight]
         self.most = max(1, budget // self.like.element_size())
         own = (first.weight, first.bias)
         sizes = {name: value.shape[1:].numel() for name, value in theta.items() if name not in own}
         self.rest = {name: self.like.new_empty(p, size) for name, size in sizes.items()}
         self.bias = self.like.new_empty(p, self.like.shape[1])
-        self.turns: list[tuple[Tensor, Turn]] | None = []  # None: they do not fit
+        self.turns: list[tuple[Tensor, Tensor, Tensor, float | None]] | None = []  # None: they do not fit
         self.held = 0
 
     def add(self, place: Tensor, turn: Turn) -> None:
-        """The turns of some participants; the small layers are kept, the first ones as S and X."""
+        """The turns of some participants; small layers are kept, first ones as S, because X is there."""
         there = place.to(self.like.device)
         for name, value in turn.rest.items():
             self.rest[name][there] = value.flatten(1)
@@ -52,11 +56,9 @@ class FirstLayers:
             moved = turn.s.sum(1)
             at = self.theta[self.first.bias][turn.identity]
             self.bias[there] = moved if turn.step is None else at - turn.step * moved
-        self.held += turn.s.numel() + turn.data.x.numel()
+        self.held += turn.s.numel()
         if self.turns is not None and self.held <= self.most:
-            x, y, weight, scale = turn.data
-            data = Chunk(x.clone(), y, weight, scale)
-            self.turns.append((place, turn._replace(s=turn.s.clone(), data=data, rest={})))
+            self.turns.append((place, turn.identity, turn.s.clone(), turn.step))
         else:
             self.turns = None
 
@@ -78,12 +80,12 @@ class FirstLayers:
             return
         where = torch.full((self.p,), -1)
         where[rows] = torch.arange(len(rows))
-        for place, turn in self.turns:
+        for place, identity, s, step in self.turns:
             some = torch.nonzero(where[place] >= 0)[:, 0]
             if len(some):
-                there = some.to(self.like.device)
-                part = turn._replace(identity=turn.identity[there], s=turn.s[there], data=turn.data.of(there))
-                yield where[place[some]], part
+                there, data = some.to(self.like.device), self.load(place[some])
+                s = s[there, : data.x.shape[1]]  # without the largest there is less padding
+                yield where[place[some]], Turn(identity[there], s.new_empty(0), data, s, {}, step)
 
     def _part(self, part: Part, rows: Tensor, turn: Turn | None) -> Tensor:
         """The coordinates of one part for some participants: [r, width]."""
