@@ -42,6 +42,14 @@ class AttackConfig:
             seed=seed,
         )
 
+    def by(self, client: Clients, seed: int) -> Attack | None:
+        """The attack of a node's one client, who knows no others; None: it is not named."""
+        if client.ids[0] not in self.clients:
+            return None
+        kind = kind_of(self.name)
+        strength = kind.strength if self.strength is None else self.strength
+        return Attack(kind, (0,), (int(client.keys[0]),), strength, seed)
+
 
 def check_on_flower(attack: AttackConfig | None) -> None:
     """Refuse what clients of a real federation cannot rehearse."""

@@ -34,7 +34,7 @@ def attackers(
     if strength is not None:
         if not kind.settable:
             raise InvalidInput(f"attack.strength: {name} takes none")
-        if not (math.isfinite(strength) and (strength > 0 or kind.lies and strength == 0)):
+        if not (math.isfinite(strength) and (strength > 0 or (kind.lies and strength == 0))):
             raise InvalidInput(f"attack.strength must be a positive number, got {strength}")
     strength = kind.strength if strength is None else strength
     if clients:
