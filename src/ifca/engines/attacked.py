@@ -14,11 +14,10 @@ from ifca.core.attacks import Attack, Block, Seen
 from ifca.core.averages import running_statistics
 from ifca.core.random import generator, key_of
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Part
+from ifca.core.replies import Part, Updates
 from ifca.core.sketch import Sketch
-from ifca.core.types import Params
+from ifca.core.types import ClusterSum, Params
 from ifca.engines.updates import BlockedUpdates
-from ifca.methods.aggregation import Aggregation, Blocks
 
 
 class Found(NamedTuple):
@@ -67,6 +66,11 @@ class Attacking:
         return Found(identity, losses, replaced(found.updates, rows, sent), told)
 
     @property
+    def models(self) -> bool:
+        """Whether updates are models; else gradients."""
+        return self.recipe.option == "model"
+
+    @property
     def _factor(self) -> float:
         """What lying attackers multiply losses by."""
         return 1.0 if self.attack.strength is None else self.attack.strength
@@ -100,7 +104,7 @@ class Attacking:
     def _changes(self, sent: Params, claimed: Tensor) -> Params:
         """What the attackers' updates change in the models that they claim: [a, ...]."""
         shaped = {n: value.view(len(value), *self.theta[n].shape[1:]) for n, value in sent.items()}
-        if self.recipe.option == "gradient":
+        if not self.models:
             return shaped
         return {n: value - self.theta[n][claimed.to(value.device)] for n, value in shaped.items()}
 
@@ -135,7 +139,7 @@ class _Round:
     def base(self, part: Part, j: int | Tensor) -> Tensor:
         """What changes are counted from: model j (option II), or zero."""
         value = self.now.theta[part.name].flatten(1)[:, part.start : part.start + part.width].double()
-        return value[j] if self.now.recipe.option == "model" else torch.zeros_like(value[j])
+        return value[j] if self.now.models else torch.zeros_like(value[j])
 
     def _blocks(self) -> Iterator[Block]:
         h, identity = len(self.mates), self.found.identity[self.updates.rows]
@@ -157,7 +161,7 @@ class _Round:
     def _towards(self, part: Part) -> Tensor:
         theta = self.now.theta[part.name].flatten(1)[:, part.start : part.start + part.width].double()
         way = theta[self._nearest] - theta[self.j]
-        return way if self.now.recipe.option == "model" else -way / self.now.recipe.step(self.now.t)
+        return way if self.now.models else -way / self.now.recipe.step(self.now.t)
 
     @cached_property
     def _nearest(self) -> int:
@@ -197,12 +201,15 @@ def replaced(updates: BlockedUpdates, rows: Tensor, sent: Params) -> BlockedUpda
     return replace(updates, form=form)
 
 
-def summing(rule: Aggregation) -> Aggregation:
-    """The rule as one of single updates: of an additive one the weighted mean."""
-    return replace(rule, combine=_weighted_mean) if rule.additive else rule
-
-
-def _weighted_mean(blocks: Blocks, weight: Tensor) -> Iterator[Tensor]:
-    share = weight.double() / weight.double().sum()
-    for values in blocks():
-        yield share @ values.double()
+def add_updates(total: ClusterSum, updates: Updates, identity: Tensor, weight: Tensor) -> None:
+    """Add sum over i of s_ij w_i update_i, as fold does of updates that are there at once. identity, weight:
+    [p]. A value that is not finite stays in its own cluster.
+    """
+    names, weight = frozenset(total.total), weight.double()
+    members = {j: torch.nonzero(identity == j)[:, 0].to(weight.device) for j in set(identity.tolist())}
+    for j, mine in members.items():
+        total.weight[j] += weight[mine].sum()
+    for part, value in zip(updates.layout(names), updates.blocks(names), strict=True):
+        flat = total.total[part.name].view(len(total.weight), -1)[:, part.start : part.start + part.width]
+        for j, mine in members.items():
+            flat[j] += weight[mine] @ value[mine].double()

@@ -12,7 +12,7 @@ from ifca.core.client import change
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies
 from ifca.core.types import ClientReply, Params, model_count
-from ifca.engines.attacked import Attacking, Found, summing
+from ifca.engines.attacked import Attacking, Found, add_updates
 from ifca.engines.updates import Again, Kept
 from ifca.methods.aggregation import aggregated, client_weights, rule_of
 from ifca.methods.registry import shared_parameters
@@ -71,9 +71,11 @@ class Collected:
             found = self.attack.on(Found(self.identity, self.losses, updates, self.sketch), self.needs.sketch)
             self.identity, self.losses, updates, sketch = found
             self.loss, self.sketch = found.loss, self.sketch if sketch is None else sketch
-        if updates is not None and not self.folds:
-            rule, shared = summing(self.rule), shared_parameters(self.recipe, list(self.theta))
-            self.total = aggregated(rule, self.theta, updates, self.identity, self.weight, shared)
+        if updates is not None and not self.rule.additive:
+            shared = shared_parameters(self.recipe, list(self.theta))
+            self.total = aggregated(self.rule, self.theta, updates, self.identity, self.weight, shared)
+        elif updates is not None and not self.folds:
+            add_updates(self.total, updates, self.identity, self.weight)
         return Replies(
             self.identity,
             self.loss,

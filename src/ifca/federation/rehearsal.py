@@ -23,7 +23,7 @@ def as_it_trains(job: Job) -> Job:
 
 def sent_turn(job: Job, theta: Params, t: int, reply: ClientReply, *, own: bool) -> ClientReply:
     """What the client sends in place of its reply. own: it was sent one model, and can claim no other."""
-    known = torch.zeros(1, dtype=torch.long) - (not own)
+    known = torch.tensor([0 if own else -1])
     now = attacking(job.attack, job.recipe, theta, torch.zeros(1, dtype=torch.long), known, t)
     if now is None:
         return reply

@@ -12,7 +12,6 @@ from ifca.core.attacks import Attack
 from ifca.core.attacks.on_data import TARGET, brightest, triggered
 from ifca.data import Clients
 from ifca.training.fit import Fitted
-from ifca.training.poisoned import attackers_samples
 
 
 class Served(NamedTuple):
@@ -80,8 +79,8 @@ def backdoor_success(fitted: Fitted, attack: Attack, only: int | None = None) ->
     counted = honest_tests(fitted, attack) & (test.paper_rule >= 0)
     if only is not None and tests.true_cluster is not None:
         counted &= torch.from_numpy(tests.true_cluster == only)
-    rows, _ = attackers_samples(job.federation.train, attack)
-    value = brightest(job.federation.train.x[rows.to(job.federation.train.x.device)])
+    train = job.federation.train
+    value = max(brightest(train.x[train.offsets[i] : train.offsets[i + 1]]) for i in attack.rows)
     who, marked = _marked(tests, counted, value)
     if marked is None:
         return None

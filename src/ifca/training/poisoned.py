@@ -1,4 +1,4 @@
-"""The attackers' training data, where an attack changes them; and the trigger of a backdoor on test data."""
+"""The attackers' training data, where an attack changes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ifca.core.attacks import Attack
 from ifca.core.errors import InvalidInput
 from ifca.core.random import bits
-from ifca.data import Clients, Federation
+from ifca.data import Federation
 
 
 def poisoned(federation: Federation, attack: Attack | None) -> Federation:
@@ -20,19 +20,10 @@ def poisoned(federation: Federation, attack: Attack | None) -> Federation:
     if federation.classes is None:
         raise InvalidInput(f"attack.name: {attack.kind.name} is of classes, and these data are a regression")
     train = federation.train
-    rows, draw = attackers_samples(train, attack)
-    there = rows.to(train.x.device)
     x, y = train.x.clone(), train.y.clone()
-    x[there], y[there] = attack.kind.poisons(x[there], y[there], federation.classes, draw)
+    for i, key in zip(attack.rows, attack.keys, strict=True):  # each knows its own samples only
+        mine = slice(int(train.offsets[i]), int(train.offsets[i + 1]))
+        draw = bits(attack.seed, "poison", key, np.arange(train.sizes[i], dtype=np.uint64))
+        chosen = torch.from_numpy(draw.view(np.int64))
+        x[mine], y[mine] = attack.kind.poisons(x[mine], y[mine], federation.classes, chosen)
     return replace(federation, train=replace(train, x=x, y=y))
-
-
-def attackers_samples(train: Clients, attack: Attack) -> tuple[torch.Tensor, torch.Tensor]:
-    """The attackers' rows among all samples, and 64 random bits of each, by client and sample."""
-    sizes = train.sizes[list(attack.rows)]
-    place = [np.arange(size) for size in sizes]
-    start = train.offsets[list(attack.rows)]
-    rows = np.concatenate([first + some for first, some in zip(start, place, strict=True)])
-    keys = np.repeat(np.array(attack.keys, np.uint64), sizes)
-    draw = bits(attack.seed, "poison", keys, np.concatenate(place).astype(np.uint64))
-    return torch.from_numpy(rows), torch.from_numpy(draw.view(np.int64))

@@ -44,7 +44,7 @@ Sends = Callable[[Seen], Iterator[Tensor]]
 Claims = Callable[[Tensor, Tensor, Tensor], Tensor]
 """honest clients' identities [h], the attackers' own [a], their losses [a, k] -> what they claim [a]."""
 Poisons = Callable[[Tensor, Tensor, int, Tensor], tuple[Tensor, Tensor]]
-"""x, y of the attackers' samples, number of classes, 64 random bits of each [n] -> what they train on."""
+"""x, y of an attacker's samples, number of classes, 64 random bits of each [n] -> what it trains on."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ def backdoor(x: Tensor, y: Tensor, _classes: int, draw: Tensor) -> tuple[Tensor,
 
 
 def brightest(x: Tensor) -> float:
-    """The value of the trigger: the largest that the attackers have; of pixels 255."""
+    """The value of the trigger: the largest that the attacker has; of pixels 255."""
     return 255.0 if x.dtype == torch.uint8 else float(x.max())
 
 

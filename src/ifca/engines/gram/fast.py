@@ -23,7 +23,7 @@ from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
-from ifca.engines.attacked import Found, attacking, summing
+from ifca.engines.attacked import Found, add_updates, attacking
 from ifca.engines.base import SUMS
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
@@ -121,9 +121,11 @@ class FastEngine:
                 lie = attack.on(Found(found, losses, updates, drawn), sketch)
                 said, losses, updates, drawn = lie
                 loss = lie.loss
-            if updates is not None and not folds:
+            if updates is not None and not self.rule.additive:
                 shared = shared_parameters(self.recipe, list(theta))
-                total = aggregated(summing(self.rule), theta, updates, said, weight, shared)
+                total = aggregated(self.rule, theta, updates, said, weight, shared)
+            elif updates is not None and not folds:
+                add_updates(total, updates, said, weight)
         return Replies(
             said, loss, losses if judged else None, total, drawn, updates if needs.updates else None
         )
