@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from ifca.core.attacks import attackers
 from ifca.core.averages import fold, zero_sum
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
@@ -155,8 +156,16 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     | {"batch_size": 4, "participation": 0.7, "l2": 0.1},
     "fedbn": {"algorithm": "fedbn", "batch_norm": "client", "local_epochs": 1, "batch_size": 4}
     | {"participation": 0.7, "weighted": True},
+    "ifca-attacked": {"algorithm": "ifca", "rounds": 5},
+    "plain-attacked-shared": {"option": "gradient", "shared": ("fc1",), "participation": 0.7},
+    "plain-attacked-median": {"aggregation": "median", "local_epochs": 1, "batch_size": 4},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
+}
+ATTACKS = {
+    "ifca-attacked": "sign-flip",
+    "plain-attacked-shared": "gaussian",
+    "plain-attacked-median": "misreport",
 }
 ENGINES = ["loop", "vectorised"]
 
@@ -165,6 +174,15 @@ def recipe_of(name: str) -> Recipe:
     return Recipe(
         **{"algorithm": "ifca-plain", "k": 2, "rounds": 4, "local_steps": 3, "seed": 3, **ALGORITHMS[name]}
     )
+
+
+def job_of(name: str, federation: Federation, **options: Any) -> Job:
+    """The job of a row, with its attack where it has one."""
+    job, who = make_job(federation, recipe_of(name), **options), federation.train
+    if name not in ATTACKS:
+        return job
+    attack = attackers(ATTACKS[name], ids=who.ids, keys=who.keys, true=who.true_cluster, share=0.3)
+    return replace(job, attack=attack)
 
 
 def assert_same(a: Fitted, b: Fitted, tolerance: float = 1e-10, *, counted: bool = True) -> None:
@@ -188,7 +206,7 @@ def same_bits(a: Params, b: Params) -> bool:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_engines_agree(name: str, unequal: Federation) -> None:
     """The loop, the vectorised engine, and its fast path switched off."""
-    job = make_job(unequal, recipe_of(name))
+    job = job_of(name, unequal)
     oracle = fit(replace(job, engine="loop"))
     assert_same(oracle, fit(replace(job, engine="vectorised")))
     assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)))
@@ -230,7 +248,7 @@ def test_sketches_of_updates_agree(name: str, unequal: Federation) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 class TestContract:
     def job(self, name: str, engine: str, federation: Federation) -> Job:
-        return make_job(federation, recipe_of(name), engine=engine)
+        return job_of(name, federation, engine=engine)
 
     def test_same_seed_same_bits_and_no_input_changed(
         self, name: str, engine: str, unequal: Federation

@@ -16,6 +16,7 @@ from ifca.core.recipe import Recipe
 from ifca.data import Federation, rotated_digits
 from ifca.engines.base import Engine
 from ifca.models import BuiltIn, mlp
+from ifca.runs.attack_config import AttackConfig
 from ifca.training import Fitted, Job, fit
 from ifca.training.start import start
 from tests.conftest import groups, make_job
@@ -44,17 +45,20 @@ def split(federation: Federation) -> list[Federation]:
     return parts
 
 
-def in_process(job: Job, raw: Federation | None = None, **terms: Any) -> tuple[Job, Session, LocalGrid]:
+def in_process(
+    job: Job, raw: Federation | None = None, attack: AttackConfig | None = None, **terms: Any
+) -> tuple[Job, Session, LocalGrid]:
     """The same job with its clients behind a grid: the server is left with names and sizes.
 
-    raw: the clients' data where the job scales features and targets.
+    raw: the clients' data where the job scales features and targets; attack: of some of the clients.
     """
     parts = split(raw or job.federation)
 
     def job_of(_context: Context, mine: Federation) -> Job:
         if raw is not None:  # each by its own numbers, until told
             mine = mine.standardised().with_scaled_targets()
-        return replace(job, federation=mine, recipe=replace(job.recipe, k=1))
+        own = None if attack is None else attack.by(mine.train, job.recipe.seed)
+        return replace(job, federation=mine, recipe=replace(job.recipe, k=1), attack=own)
 
     app = make_client_app(lambda context: parts[int(context.node_config["partition-id"])], job_of)
     grid = LocalGrid(app, len(parts))

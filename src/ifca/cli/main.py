@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from ifca import __version__
+from ifca.cli.attacking import attack_command
 from ifca.cli.benching import bench_command, bench_methods_command
 from ifca.cli.choosing import choose_k_command
 from ifca.cli.federating import app as federate_app
@@ -43,6 +44,9 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
         "compare": compare_command,
         "choose-k": choose_k_command,
         "tune": tune_command,
+    },
+    "Rehearse": {
+        "attack": attack_command,
     },
     "Train over a network": {
         "federate": federate_app,

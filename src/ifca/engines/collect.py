@@ -12,6 +12,7 @@ from ifca.core.client import change
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies
 from ifca.core.types import ClientReply, Params, model_count
+from ifca.engines.attacked import Attacking, Found, add_updates
 from ifca.engines.updates import Again, Kept
 from ifca.methods.aggregation import aggregated, client_weights, rule_of
 from ifca.methods.registry import sends_models, shared_parameters
@@ -29,19 +30,23 @@ class Collected:
         needs: Needs,
         again: Again,
         budget: int,
+        attack: Attacking | None = None,
     ) -> None:
         """sizes: [p] samples; known: [p] the one model each is sent, -1: all; again: takes the turns of some
-        rows once more; budget: bytes of updates to keep.
+        rows once more; budget: bytes of updates to keep; attack: of some of the participants.
         """
         self.recipe, self.theta, self.needs, self.rule = recipe, theta, needs, rule_of(recipe)
+        self.attack = attack
         k, like = model_count(theta), next(iter(theta.values()))
         self.weight = client_weights(recipe, sizes, like)
         self.identity = torch.empty(len(sizes), dtype=torch.long)
         self.loss = torch.empty(len(sizes), dtype=like.dtype)
         judged = needs.losses and bool((known < 0).any())
-        self.losses = torch.full((len(sizes), k), torch.nan, dtype=like.dtype) if judged else None
+        self.losses = torch.full((len(sizes), k), torch.nan, dtype=like.dtype) if judged or attack else None
+        self.judged = judged
         self.total = zero_sum(theta)
-        single = needs.updates or not self.rule.additive
+        self.folds = self.rule.additive and attack is None
+        single = needs.updates or not self.folds
         self.kept = Kept(theta, len(sizes), budget, again) if single else None
         width = 0 if needs.sketch is None else needs.sketch.width
         self.sketch = torch.empty(len(sizes), width, dtype=like.dtype)
@@ -52,7 +57,7 @@ class Collected:
         self.loss[place] = reply.losses.gather(1, reply.identity[:, None])[:, 0].cpu()
         if self.losses is not None:
             self.losses[place] = reply.losses.cpu()
-        if self.rule.additive:
+        if self.folds:
             fold(self.total, reply.identity, reply.update, self.weight[place.to(self.weight.device)])
         if self.kept is not None:
             self.kept.add(place, reply.update)
@@ -62,6 +67,10 @@ class Collected:
     def replies(self) -> Replies:
         """What the server is given."""
         updates = None if self.kept is None else self.kept.updates()
+        if self.attack is not None and self.losses is not None and updates is not None:
+            found = self.attack.on(Found(self.identity, self.losses, updates, self.sketch), self.needs.sketch)
+            self.identity, self.losses, updates, sketch = found
+            self.loss, self.sketch = found.loss, self.sketch if sketch is None else sketch
         if updates is not None and not self.rule.additive:
             shared = shared_parameters(self.recipe, list(self.theta))
             self.total = aggregated(
@@ -73,10 +82,12 @@ class Collected:
                 shared,
                 models=sends_models(self.recipe),
             )
+        elif updates is not None and not self.folds:
+            add_updates(self.total, updates, self.identity, self.weight)
         return Replies(
             self.identity,
             self.loss,
-            self.losses,
+            self.losses if self.judged else None,
             self.total,
             None if self.needs.sketch is None else self.sketch,
             updates if self.needs.updates else None,

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ifca.core.attacks import Attack
 from ifca.core.client import score
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import ClientReply, Params, Task, model_count, select
 from ifca.data import Clients
+from ifca.engines.attacked import attacking
 from ifca.engines.base import SUMS
 from ifca.engines.collect import Collected
 from ifca.engines.memory_budget import DEFAULT_BUDGET
@@ -24,8 +26,17 @@ class LoopEngine:
 
     name = "loop"
 
-    def __init__(self, task: Task, recipe: Recipe, clients: Clients, *, budget: int = DEFAULT_BUDGET) -> None:
+    def __init__(
+        self,
+        task: Task,
+        recipe: Recipe,
+        clients: Clients,
+        *,
+        budget: int = DEFAULT_BUDGET,
+        attack: Attack | None = None,
+    ) -> None:
         self.task, self.recipe, self.clients, self.budget = task, recipe, clients, budget
+        self.attack = attack
         self.client = method_of(recipe.algorithm).client
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
@@ -37,7 +48,8 @@ class LoopEngine:
                 yield torch.tensor([at]), _alone(reply).update
 
         sizes = self.clients.sizes[who.numpy()]
-        found = Collected(self.recipe, theta, sizes, known, needs, again, self.budget)
+        attack = attacking(self.attack, self.recipe, theta, who, known, t)
+        found = Collected(self.recipe, theta, sizes, known, needs, again, self.budget, attack)
         for row, (i, own) in enumerate(zip(who.tolist(), known, strict=True)):
             found.add(torch.tensor([row]), _alone(self._turn(theta, i, own, t)))
         return found.replies()

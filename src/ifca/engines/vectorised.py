@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
+from ifca.core.attacks import Attack
 from ifca.core.client import client_round, estimate, score
 from ifca.core.errors import InvalidInput
 from ifca.core.optimisers import optimiser_of
@@ -19,6 +20,7 @@ from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
 from ifca.data import Clients
+from ifca.engines.attacked import attacking
 from ifca.engines.base import SUMS
 from ifca.engines.collect import Collected
 from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
@@ -54,8 +56,9 @@ class VectorisedEngine:
         chunk: int | None = None,
         compiled: bool = False,
         by_hand: bool = True,
+        attack: Attack | None = None,
     ) -> None:
-        self.task, self.recipe, self.clients = task, recipe, clients
+        self.task, self.recipe, self.clients, self.attack = task, recipe, clients, attack
         self.client = method_of(recipe.algorithm).client
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
@@ -73,7 +76,8 @@ class VectorisedEngine:
                 yield place, reply.update
 
         sizes = self.clients.sizes[who.numpy()]
-        found = Collected(self.recipe, theta, sizes, known, needs, again, self.kept_bytes)
+        attack = attacking(self.attack, self.recipe, theta, who, known, t)
+        found = Collected(self.recipe, theta, sizes, known, needs, again, self.kept_bytes, attack)
         for place, reply in self._chunks(theta, who, known, t):
             found.add(place, reply)
         return found.replies()

@@ -69,8 +69,11 @@ def client_app(
         return partition_of(_all_clients(chosen), place)
 
     def job_of(context: Context, mine: Federation) -> Job:
-        alone = replace(config_of(context, config), k=1, engine="loop", warm_start=None)  # k is the server's
+        whole = config_of(context, config)
+        alone = replace(whole, k=1, engine="loop", warm_start=None, attack=None)  # k is the server's
         job = make_job(alone, scaled_alone(alone, mine, own_model=model is not None), code)
+        told = whole.attack  # for a rehearsal: whether this client attacks
+        job = replace(job, attack=None if told is None else told.by(mine.train, whole.seed))
         return job if model is None else replace(job, model=as_factory(model))
 
     def node_table(context: Context) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ifca.data import Client, Clients, Federation
 from ifca.data.scaling import Scaling
 from ifca.engines.flower.moments import moments_of
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
+from ifca.federation.rehearsal import as_it_trains, enlarged, opposite, sent_turn
 from ifca.models import BuiltIn
 from ifca.training.job import Job
 
@@ -139,37 +140,42 @@ def description(mine: Federation, place: int, job: Job) -> RecordDict:
 
 def take_turn(job: Job, content: RecordDict) -> RecordDict:
     """Lines 5 to 12 of Algorithm 2 for this client; before the first round its solution of the probe."""
-    turn = content.config_records[TURN]
+    turn, job = content.config_records[TURN], as_it_trains(job)
     if turn["part"] == "probe":
         data = _part(job, "kept").one(0, job.device, torch.float64)
-        return RecordDict({UPDATE: to_record({"w": solve(data, job.federation.classes).float()})})
+        found = opposite(job, solve(data, job.federation.classes).float())
+        return RecordDict({UPDATE: to_record({"w": found})})
     t, own = cast(int, turn["round"]), turn["own"]
     theta, clients = _models(job, content), _part(job, cast(str, turn["part"]))
     data = clients.one(0, job.device, job.dtype)
     known = torch.zeros((), dtype=torch.long, device=job.device) if own else None
     plan = _plan(job, t, clients)
     reply = job.method.client(job.task, job.recipe, job.recipe.step(t), theta, data, plan, known)
+    reply = sent_turn(job, theta, t, reply, own=bool(own))
     j, update = int(reply.identity), reply.update
     if turn["half"]:
         sent = select(theta, j)
         update = {n: _half(v, sent[n], job.recipe.option == "model") for n, v in update.items()}
-    found = MetricRecord({"round": t, "identity": j, "losses": reply.losses.double().tolist()})
-    return RecordDict({UPDATE: to_record(update), REPLY: found})
+    told = MetricRecord({"round": t, "identity": j, "losses": reply.losses.double().tolist()})
+    return RecordDict({UPDATE: to_record(update), REPLY: told})
 
 
 def score_models(job: Job, content: RecordDict) -> RecordDict:
     """Loss and right predictions of every model that was sent, on a part of this client's data."""
     part = cast(str, content.config_records[TURN]["part"])
+    job = job if part in ("train", "test") else as_it_trains(job)
     theta, data = _models(job, content), _part(job, part).one(0, job.device, job.dtype)
     if part in ("aside", "probe"):
         task = probe_task(job.federation.classes) if part == "probe" else job.task
         with torch.no_grad():
             count, total, square = savings(task, theta, data, 0, list(range(1, model_count(theta))))
+        total, square = opposite(job, total), enlarged(job, enlarged(job, square))
         found = MetricRecord({"count": count, "total": total.tolist(), "square": square.tolist()})
         return RecordDict({REPLY: found})
     table = [torch.stack(score(job.task, select(theta, j), data)) for j in range(model_count(theta))]
-    loss, correct = torch.stack(table).double().cpu().T.tolist()
-    return RecordDict({REPLY: MetricRecord({"loss": loss, "correct": correct})})
+    loss, correct = torch.stack(table).double().cpu().T
+    loss = enlarged(job, loss) if part == "held" else loss
+    return RecordDict({REPLY: MetricRecord({"loss": loss.tolist(), "correct": correct.tolist()})})
 
 
 def _part(job: Job, part: str) -> Clients:

@@ -21,6 +21,7 @@ from ifca.federation.client_manager import ClientManager, Joined
 from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.federation.preparing import keep, prepare, with_preparation
 from ifca.models.task import Factory
+from ifca.runs.attack_config import check_on_flower
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
 from ifca.runs.own_code import Code
@@ -89,6 +90,7 @@ def _refuse_what_needs_the_data(config: Config) -> None:
             "personalise: is for 'ifca run'; in a federation each client chooses on its side, by "
             "'ifca predict RUN ITS-DATA --personalise' with a copy of the finished run"
         )
+    check_on_flower(config.attack)
     if config.model.metrics:
         raise InvalidInput(
             "model.metrics: are for 'ifca run'; in a federation clients report their loss only"

@@ -12,11 +12,13 @@ import tomli_w
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from ifca.core.attacks import kind_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
+from ifca.runs.attack_config import AttackConfig
 from ifca.runs.auto_k import K
 from ifca.runs.auto_rounds import Rounds, rounds_of
 from ifca.runs.complaints import complaints
@@ -96,6 +98,8 @@ class Config(Recipe):
     """The model."""
     federation: FederationConfig = FederationConfig()
     """Terms of 'ifca federate'; no other command looks at them."""
+    attack: AttackConfig | None = None
+    """A rehearsal: some clients attack."""
 
     def __post_init__(self) -> None:
         """Refuse what no recipe may hold."""
@@ -111,6 +115,8 @@ def check_names(config: Config, source: Path | str) -> None:
                 method_of(name)
         if ":" not in config.aggregation:
             rule_of(config)
+        if config.attack is not None:
+            kind_of(config.attack.name)
     except InvalidInput as reason:
         raise InvalidInput(f"{source}: {reason}") from None
 

@@ -50,6 +50,7 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
         budget=None if config.memory_budget is None else config.memory_budget * 2**20,
         fast_path=config.fast_path,
         warm_start=warm,
+        attack=None if config.attack is None else config.attack.of(federation.train, config.seed),
     )
 
 

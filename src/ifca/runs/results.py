@@ -17,6 +17,7 @@ from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
 from ifca.models import BuiltIn
+from ifca.runs.attack_results import attack_results, attack_sentences, honest
 from ifca.runs.clients_table import CLIENTS, clients_table
 from ifca.runs.config import Config, config_dict
 from ifca.runs.differences import DIFFERENCES, differences
@@ -129,7 +130,8 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         **served_numbers(fitted),
         "train_loss": fitted.train_loss,
         "quality": quality,
-        "warnings": poor_fit(fitted, quality),
+        "warnings": [*attack_sentences(fitted), *poor_fit(fitted, quality)],
+        **attack_results(fitted),
         "cluster_sizes": None if method.personal else sizes,
         "live_clusters": live,
         **_recovered(fitted),
@@ -200,7 +202,8 @@ def _recovered(fitted: Fitted) -> dict[str, Any]:
     if true is None or not fitted.job.method.clustered:
         unknown = ("cluster_accuracy", "adjusted_rand_index", "nmi", "v_measure", name)
         return dict.fromkeys(unknown)
-    found: dict[str, Any] = agreement(true, fitted.labels.numpy())
+    who = honest(fitted)
+    found: dict[str, Any] = agreement(true[who], fitted.labels.numpy()[who])
     rounds = [  # older records have the participants' alone
         record.get("adjusted_rand_index_known", record.get("adjusted_rand_index"))
         for record in fitted.history

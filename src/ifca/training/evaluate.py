@@ -86,5 +86,8 @@ def evaluate(engine: Engine, job: Job, state: ClusterState, labels: Tensor) -> E
         paper = identity(scores.loss)
     if scores.answered is not None:  # nothing is known of clients that did not answer
         paper, trained = (torch.where(scores.answered, rule, -1) for rule in (paper, trained))
+    if job.attack is not None:  # how attackers are served does not count
+        attackers = torch.isin(owner, torch.tensor(job.attack.rows))
+        paper, trained = (torch.where(attackers, -1, rule) for rule in (paper, trained))
     own = [client_metrics(job, theta, federation.test, rule) for rule in (paper, trained)]
     return Evaluation(scores, sizes, paper, trained, known, *own)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 import torch
 from torch import nn
 
+from ifca.core.attacks import Attack
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw, bernoulli
 from ifca.core.random import bits
@@ -20,6 +21,7 @@ from ifca.engines.aside import WithAside
 from ifca.engines.base import Engine, TurnEngine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
+from ifca.engines.lying import Lying
 from ifca.engines.memory_budget import default_budget
 from ifca.engines.precision import Precision, storage
 from ifca.engines.vectorised import VectorisedEngine
@@ -31,6 +33,7 @@ from ifca.methods.registry import shared_parameters
 from ifca.models.batch_norm import entries_of
 from ifca.models.networks import logistic
 from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
+from ifca.training.poisoned import poisoned
 
 CPU = torch.device("cpu")
 EngineName = Literal["loop", "vectorised", "flower"]
@@ -62,6 +65,7 @@ class Job:
     remote: Callable[[Job], Engine] | None = None  # engine flower: makes it; the clients are elsewhere
     warm_start: Params | None = None
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
+    attack: Attack | None = None  # of some of the clients
     halvings: int = 0  # how often the recipe's step was halved because it diverged
 
     def __post_init__(self) -> None:
@@ -157,28 +161,28 @@ class Job:
             if self.remote is None:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
             return self.remote(self)
-        return WithAside(
+        engine = WithAside(
             self.engine_of,
             self.task,
-            self.federation,
+            poisoned(self.federation, self.attack),
             self.recipe.seed,
             self.device,
             plain=self.engine == "loop",
             always=self.recipe.early_stopping,
         )
+        return Lying(engine, self.attack) if self.attack is not None and self.attack.kind.lies else engine
 
     def engine_of(self, clients: Clients) -> TurnEngine:
         """What maps turns over some clients."""
-        budget = self.budget or default_budget(self.device)
+        parts = self.task, self.recipe, clients
+        more: Any = {"budget": self.budget or default_budget(self.device), "attack": self.attack}
         if self.engine == "loop":
-            return LoopEngine(self.task, self.recipe, clients, budget=budget)
+            return LoopEngine(*parts, **more)
         if self.fast_path and applies(self.task, self.recipe):
-            return FastEngine(self.task, self.recipe, clients, budget=budget)
+            return FastEngine(*parts, **more)
         if self.device.type == "cpu" and self.convolves:
-            return LoopEngine(self.task, self.recipe, clients, budget=budget)  # never slower
-        return VectorisedEngine(
-            self.task, self.recipe, clients, budget=budget, compiled=self.compiled, by_hand=self.fast_path
-        )
+            return LoopEngine(*parts, **more)  # never slower
+        return VectorisedEngine(*parts, **more, compiled=self.compiled, by_hand=self.fast_path)
 
     @cached_property
     def convolves(self) -> bool:
@@ -209,12 +213,13 @@ class Job:
         recipe = replace(recipe, option="model", resample=False, evaluate_every=0, stable_after=None)
         recipe = replace(recipe, aggregation="mean", on_divergence="stop", proximal=0.0)
         recipe = replace(recipe, step_size=recipe.erm_step_size or recipe.step_size, augment=False)
+        alone = replace(self, recipe=recipe, warm_start=None, attack=self.attack and self.attack.on_data)
         classes = self.federation.classes
         if classes is None or self.loss is not None:
-            return replace(self, recipe=recipe, warm_start=None)
+            return alone
         inputs = int(torch.Size(self.federation.input_shape).numel())
         recipe = replace(recipe, l2=0.0 if recipe.l2_layers else recipe.l2, l2_layers=())
-        return replace(self, recipe=recipe, warm_start=None, model=lambda: logistic(inputs, classes))
+        return replace(alone, recipe=recipe, model=lambda: logistic(inputs, classes))
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.attacks import Attack
 from ifca.core.averages import fold, parameters_of, zero_sum
 from ifca.core.client import client_round
 from ifca.core.identity import identity, one_hot
@@ -22,6 +23,7 @@ from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
+from ifca.engines.attacked import Found, add_updates, attacking
 from ifca.engines.base import SUMS
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
@@ -58,11 +60,13 @@ class FastEngine:
         *,
         budget: int = DEFAULT_BUDGET,
         chunk: int | None = None,
+        attack: Attack | None = None,
     ) -> None:
         assert task.first is not None
         self.task, self.recipe, self.clients, self.first = task, recipe, clients, task.first
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
+        self.attack = attack
         self.rule, self.weighs = rule_of(recipe), weighs(recipe)
         self.judges = method_of(recipe.algorithm).chooses
         self._fused: fused.FusedRound | None = None
@@ -74,7 +78,8 @@ class FastEngine:
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
         device = theta[self.first.weight].device
-        single = needs.updates or not self.rule.additive
+        attacks = self.attack is not None and self.attack.kind.in_round
+        single = needs.updates or not self.rule.additive or attacks
         if len(who) == len(self.clients) and not single and self._fuses(theta, device):
             self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
             j, losses, total, drawn = self._fused(theta, known, self.recipe.step(t), needs.sketch)
@@ -87,10 +92,12 @@ class FastEngine:
         k, like, sketch = model_count(theta), theta[self.first.weight], needs.sketch
         found, loss = torch.empty(len(who), dtype=torch.long), torch.empty(len(who), dtype=like.dtype)
         judged = needs.losses and bool((known < 0).any())
-        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if judged else None
+        attack = attacking(self.attack, self.recipe, theta, who, known, t)
+        losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if judged or attack else None
         drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
         total, weight = zero_sum(theta), client_weights(self.recipe, self.clients.sizes[who.numpy()], like)
-        single = needs.updates or not self.rule.additive
+        folds = self.rule.additive and attack is None
+        single = needs.updates or not folds
 
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Turn]]:
             return self._turns(theta, who[rows], found[rows], t)
@@ -105,18 +112,27 @@ class FastEngine:
                 loss[place] = turn.losses.gather(1, turn.identity[:, None])[:, 0].cpu()
                 if losses is not None:
                     losses[place] = turn.losses.cpu()
-                if self.rule.additive:
+                if folds:
                     self._fold(total, theta, turn, weight[place.to(weight.device)])
                 if kept is not None:
                     kept.add(place, turn)
                 if sketch is not None and drawn is not None:
                     drawn[place] = self._drawn(sketch, theta, turn).cpu()
             updates = None if kept is None else kept.updates()
+            said = found  # the turns themselves are taken again by what was found
+            if attack is not None and updates is not None and losses is not None:
+                lie = attack.on(Found(found, losses, updates, drawn), sketch)
+                said, losses, updates, drawn = lie
+                loss = lie.loss
             if updates is not None and not self.rule.additive:
                 shared = shared_parameters(self.recipe, list(theta))
                 models = sends_models(self.recipe)
-                total = aggregated(self.rule, theta, updates, found, weight, shared, models=models)
-        return Replies(found, loss, losses, total, drawn, updates if needs.updates else None)
+                total = aggregated(self.rule, theta, updates, said, weight, shared, models=models)
+            elif updates is not None and not folds:
+                add_updates(total, updates, said, weight)
+        return Replies(
+            said, loss, losses if judged else None, total, drawn, updates if needs.updates else None
+        )
 
     def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:
         """The turns of a chunk at a time, with its places among those who take part."""
