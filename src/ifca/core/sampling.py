@@ -25,13 +25,22 @@ class Plan(NamedTuple):
     draws: Tensor | None = None  # [steps, batch] random whole numbers: to augment these rows by, for dropout
 
 
-def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
-    """M_t: a random subset of the clients, in rising order. keys: [m], one per client."""
+def participants(recipe: Recipe, t: int, keys: UInts, secret: int | None = None) -> Tensor:
+    """M_t: a random subset of the clients, in rising order. keys: [m], one per client.
+
+    With differential privacy each client is drawn by itself (Poisson sampling); where nobody is, the client
+    that was nearest to it. secret: in place of the recipe's seed.
+    """
     m = len(keys)
+    if recipe.participation == 1:
+        return torch.arange(m)
+    draw = bits(recipe.seed if secret is None else secret, "participants", t, keys)
+    if recipe.private:
+        drawn = draw < np.uint64(int(recipe.participation * 2**64))
+        return torch.from_numpy(np.flatnonzero(drawn if drawn.any() else draw == draw.min()).astype(np.int64))
     size = max(1, round(recipe.participation * m))
     if size == m:
         return torch.arange(m)
-    draw = bits(recipe.seed, "participants", t, keys)
     return torch.from_numpy(np.sort(np.argsort(draw, kind="stable")[:size]).astype(np.int64))
 
 
