@@ -108,7 +108,7 @@ def _job(
     federation: Federation,
     code: Code,
 ) -> Job:
-    """The job of a config over the grid; model: the user's, in place of the config's; secret: of the noise."""
+    """The job of a config over the grid; model: the user's, in place of the config's; secret: of noise."""
     job = make_job(config, federation, code)
 
     def engine(job: Job) -> FlowerEngine:

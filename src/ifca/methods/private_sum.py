@@ -47,7 +47,7 @@ class Noise(NamedTuple):
     @property
     def least(self) -> float:
         """The least noisy count with which a model moves."""
-        return max(1.0, LEAST * self.of_counts)
+        return max(0.5, LEAST * self.of_counts)
 
 
 def clipped(recipe: Recipe, theta: Params, reply: ClientReply) -> tuple[Params, Tensor]:
@@ -80,7 +80,7 @@ def noised(
     everyone = counts.sum()
     weight = torch.where(counts >= noise.least, counts, 0)
     total = dict[str, Tensor]()
-    for name, value in sums.total.items():
+    for name, value in sorted(sums.total.items()):  # a state that was read has another order
         theta = state.theta[name].double()
         rows = [-1, *[1] * (value.dim() - 1)]
         if recipe.option == "model":  # what models were moved by
@@ -110,6 +110,6 @@ def _source(
     if secret is None:
         return recipe.seed, "privacy", state.round, 0
     digest = hashlib.blake2b(digest_size=8)
-    for value in (sums.weight, *sums.total.values()):
+    for value in (sums.weight, *(sums.total[name] for name in sorted(sums.total))):
         digest.update(value.cpu().numpy().tobytes())
     return secret, "privacy", state.round, int.from_bytes(digest.digest(), "little")

@@ -77,8 +77,8 @@ class Job:
         rule_of(self.recipe)  # refuses one that is not known
         if self.recipe.private and not self.method.private:
             raise InvalidInput(
-                f"{self.recipe.algorithm}: needs more of clients than sums that noise can cover; with dp_epsilon "
-                'or dp_noise use algorithm = "ifca-plain" or "global", and no other baselines'
+                f"{self.recipe.algorithm}: needs more of clients than sums that noise can cover; with "
+                'dp_epsilon or dp_noise use algorithm = "ifca-plain" or "global", and no other baselines'
             )
         if self.method.clustered and not self.method.at_most_k and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")

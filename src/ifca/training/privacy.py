@@ -1,4 +1,4 @@
-"""Differential privacy of a job: its noise, how many rounds its budget allows, what is refused and reported."""
+"""Differential privacy of a job: its noise, the rounds its budget allows, what is refused and reported."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from ifca.core.averages import zero_sum
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Replies
+from ifca.core.sampling import is_empty
 from ifca.core.types import ClusterState
 from ifca.methods.accountant import accountant, epsilon, noise_for, rounds_within
 from ifca.methods.private_sum import Noise, noised
 from ifca.training.job import Job
 
-EMPTY = 0.01  # the share of delta for rounds that nobody was drawn for, where one takes part all the same
 PUBLIC = "the number of clients and of their samples, the names of features and classes count as public"
 SEEN = (
     "what the server sees, and this folder with it: single changes, losses, clusters, sizes and test results "
@@ -29,19 +30,13 @@ SEEDED = (
 BEGUN = "the models that training began with"
 
 
-def accounted_delta(job: Job) -> float:
-    """The delta of the accountant; the rest of dp_delta is for rounds that nobody was drawn for."""
-    recipe = job.recipe
-    return recipe.dp_delta * (1 - EMPTY if recipe.participation < 1 else 1)
-
-
 def noise_of(job: Job) -> Noise:
     """The noise that was given, or that all rounds together need to stay within the budget."""
     recipe = job.recipe
     multiplier = recipe.dp_noise
     if multiplier is None:
         assert recipe.dp_epsilon is not None
-        multiplier = noise_for(recipe.dp_epsilon, recipe.participation, recipe.rounds, accounted_delta(job))
+        multiplier = noise_for(recipe.dp_epsilon, recipe.participation, recipe.rounds, recipe.dp_delta)
     return Noise(multiplier, recipe.dp_clip)
 
 
@@ -50,7 +45,7 @@ def most_rounds(job: Job) -> int:
     recipe = job.recipe
     if recipe.dp_noise is None or recipe.dp_epsilon is None:
         return recipe.rounds
-    given = recipe.dp_epsilon, recipe.dp_noise, recipe.participation, accounted_delta(job)
+    given = recipe.dp_epsilon, recipe.dp_noise, recipe.participation, recipe.dp_delta
     return rounds_within(*given, recipe.rounds)
 
 
@@ -64,7 +59,10 @@ def out_of_budget(job: Job, state: ClusterState) -> ClusterState:
 
 def private_replies(job: Job, state: ClusterState, replies: Replies) -> Replies:
     """The replies with noise on sums and counts; single losses are not for the method."""
-    total = noised(job.recipe, noise_of(job), state, replies.total, job.shared, job.secret)
+    sums = replies.total
+    if is_empty(job.recipe, state.round, job.federation.train.keys, job.secret):
+        sums = zero_sum(state.theta)
+    total = noised(job.recipe, noise_of(job), state, sums, job.shared, job.secret)
     return replies._replace(total=total, losses=None)
 
 
@@ -72,8 +70,8 @@ def refuse_search(recipe: Recipe) -> None:
     """Refuse to compare many trainings by their losses: no epsilon covers what is chosen."""
     if recipe.private:
         raise InvalidInput(
-            "dp_epsilon and dp_noise are for one training: to compare several, use data that need no privacy, "
-            "or leave both out"
+            "dp_epsilon and dp_noise are for one training: to compare several, use data that need no privacy "
+            "and leave both out"
         )
 
 
@@ -98,7 +96,7 @@ def check_private(job: Job) -> None:
         )
     if most_rounds(job) == 0:
         assert recipe.dp_noise is not None
-        first = epsilon(recipe.dp_noise, recipe.participation, 1, accounted_delta(job))
+        first = epsilon(recipe.dp_noise, recipe.participation, 1, recipe.dp_delta)
         raise InvalidInput(
             f"dp_noise = {recipe.dp_noise:g} spends epsilon = {first:.3g} in the first round, more than "
             f"dp_epsilon = {recipe.dp_epsilon:g}: take more noise"
@@ -107,7 +105,7 @@ def check_private(job: Job) -> None:
 
 
 def _check_crowd(job: Job, m: int) -> None:
-    """Refuse a federation that is too small for its noise, or for being drawn from."""
+    """Refuse a federation that is too small for its noise."""
     recipe, noise = job.recipe, noise_of(job)
     expected = recipe.participation * m
     if expected < noise.least:
@@ -115,13 +113,6 @@ def _check_crowd(job: Job, m: int) -> None:
             f"the noise (multiplier {noise.multiplier:.3g}) needs at least {math.ceil(noise.least)} clients "
             f"of a cluster in a round, but a round has about {expected:.0f} of all: take more clients or a "
             "larger participation, fewer rounds, or a larger dp_epsilon"
-        )
-    spent = epsilon(noise.multiplier, recipe.participation, most_rounds(job), accounted_delta(job))
-    nobody = most_rounds(job) * (1 - recipe.participation) ** (m - 1)
-    if nobody * (1 + math.exp(min(spent, 700))) > EMPTY * recipe.dp_delta:
-        raise InvalidInput(
-            f"participation = {recipe.participation:g} of {m} clients: a round without any is too likely for "
-            f"dp_delta = {recipe.dp_delta:g}; take a larger participation"
         )
 
 
@@ -133,7 +124,7 @@ def privacy_facts(job: Job, state: ClusterState) -> dict[str, Any] | None:
     noise, q = noise_of(job), recipe.participation
     secret, begun = job.secret is not None, job.warm_start is not None
     return {
-        "epsilon": epsilon(noise.multiplier, q, state.round, accounted_delta(job)),
+        "epsilon": epsilon(noise.multiplier, q, state.round, recipe.dp_delta),
         "delta": recipe.dp_delta,
         "budget": recipe.dp_epsilon,
         "adjacency": "one client more or less",
@@ -148,5 +139,12 @@ def privacy_facts(job: Job, state: ClusterState) -> dict[str, Any] | None:
         "accountant": accountant(q),
         "noise_from": "the operating system" if secret else "the seed",
         "covered": "the models after every round",
-        "not_covered": [SEEN, *([] if secret else [SEEDED]), *([BEGUN] if begun else []), OTHERS, PUBLIC, ROUNDING],
+        "not_covered": [
+            SEEN,
+            *([] if secret else [SEEDED]),
+            *([BEGUN] if begun else []),
+            OTHERS,
+            PUBLIC,
+            ROUNDING,
+        ],
     }

@@ -179,7 +179,10 @@ def describe(
         "bytes_up": int((after.bytes_up - before.bytes_up).sum()),
     }
     if replies.clipped is not None:
-        record |= {"clipped": float(replies.clipped.double().mean()), "moved": replies.total.weight.gt(0).tolist()}
+        record |= {
+            "clipped": float(replies.clipped.double().mean()),
+            "moved": replies.total.weight.gt(0).tolist(),
+        }
     true = job.federation.train.true_cluster
     if true is not None and not personal:
         record |= _recovered(true, after.identity, who, identity)

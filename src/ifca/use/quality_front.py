@@ -24,16 +24,16 @@ class QualityFront(TrainedModels):
         """
         if "fitted_" in self.__dict__:
             return measured_quality(self.fitted_)
-        return self._said("quality_").get("quality")
+        return self._summary("quality_").get("quality")
 
     @property
     def privacy_(self) -> dict[str, Any] | None:
         """What training has spent of epsilon, how, and what that does not cover; None: no privacy."""
         if "fitted_" in self.__dict__:
             return privacy_facts(self.fitted_.job, self.fitted_.state)
-        return self._said("privacy_").get("privacy")
+        return self._summary("privacy_").get("privacy")
 
-    def _said(self, name: str) -> dict[str, Any]:
+    def _summary(self, name: str) -> dict[str, Any]:
         """The summary of the run's folder; name: of what is asked for."""
         directory = self._trained(name).directory
         return (None if directory is None else finished_summary(directory)) or {}
