@@ -94,14 +94,14 @@ def images(seed: int) -> tuple[Images, Images, Images]:
 
 @lru_cache(1)
 def federation(m: int, seed: int) -> Federation:
-    """m clients; their true clusters are for the count at the end, not for every round."""
+    """So many clients; their true clusters are for the count at the end, not for every round."""
     _, train, test = images(seed)
     return rotated(train, test, samples=SAMPLES[m], angles=ANGLES, clients=m, seed=seed)
 
 
 @lru_cache(2)
 def public_models(seed: int, k: int) -> Params:
-    """k models of the public images, 200 steps each: one of each rotation, or (k = 1) one of all."""
+    """Models of the public images, 200 steps each: one of each rotation, or (k = 1) one of all."""
     public, _, _ = images(seed)
     found = []
     for angles in ((angle,) for angle in ANGLES) if k > 1 else (ANGLES,):
@@ -171,6 +171,7 @@ class Chosen:
         return line["clip"], line["rounds"]
 
     def __call__(self, unit: Unit, device: torch.device) -> Line:
+        """A line of the table."""
         constants = self.constants(unit.setting, unit.algorithm)
         return trained(unit.setting, unit.algorithm, unit.seed, *constants, device)
 
