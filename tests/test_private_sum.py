@@ -240,3 +240,13 @@ class TestAccountant:
 def test_what_epsilon_would_not_cover_is_refused(settings: dict[str, object], complaint: str) -> None:
     with pytest.raises(InvalidInput, match=complaint):
         private(**settings)
+
+
+def test_the_benchmark_has_the_noise_of_the_accountant() -> None:
+    """Its machine has no accountant; never less noise than is needed, and hardly more."""
+    from benchmarks.private import DELTA, MULTIPLIERS, units
+
+    for (budget, rounds), noise in MULTIPLIERS.items():
+        assert 0.998 * budget < epsilon(noise, 1.0, rounds, DELTA) <= budget
+    assert len(units((), (), range(5), tune=False)) == 5 * 2 * (4 * 4 + 1)
+    assert len(units((), (), range(5), tune=True)) == 6 * 2 * 3 * 4
