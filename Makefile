@@ -31,7 +31,7 @@ $(BIN)/python:
 	touch $@
 
 .venv/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower,track,parquet,hf,export,docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,flower,track,parquet,hf,export,private,docs]'
 	touch $@ .venv/.run
 
 clean:

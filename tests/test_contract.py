@@ -159,6 +159,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "ifca-attacked": {"algorithm": "ifca", "rounds": 5},
     "plain-attacked-shared": {"option": "gradient", "shared": ("fc1",), "participation": 0.7},
     "plain-attacked-median": {"aggregation": "median", "local_epochs": 1, "batch_size": 4},
+    "private": {"dp_noise": 0.05, "dp_clip": 0.1, "participation": 0.7},
+    "private-gradient-shared": {"dp_noise": 0.05, "dp_clip": 0.3, "option": "gradient", "shared": ("fc1",)},
+    "private-global-adam": {"algorithm": "global", "dp_noise": 0.1, "server_optimizer": "adam", **EPOCHS},
     "own": {"algorithm": "ifca-prox", "step_size": 0.05},
     "own-epochs": {"algorithm": "ifca-prox", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
 }

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from ifca import IFCA, Client, Federation, rotated_digits
+from ifca.core.errors import FewerClustersWarning
 from ifca.core.recipe import Recipe
-from ifca.estimator import FewerClustersWarning
 from ifca.models import linear, mlp
 from ifca.report.palette import colour
 from ifca.training import Job, fit

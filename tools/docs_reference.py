@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ifca"
 TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ("The algorithm", "At the top of the file.", "core/recipe.py", ("Recipe",)),
     ("Single methods", "At the top of the file.", "core/method_settings.py", ("MethodSettings",)),
+    ("Differential privacy", "At the top of the file.", "core/privacy_settings.py", ("PrivacySettings",)),
     ("The run", "At the top of the file.", "runs/config.py", ("Config",)),
     ("[model]", "", "runs/config.py", ("ModelConfig",)),
     ('[data] name = "rotated-digits"', "", "runs/data_config.py", ("DigitsData",)),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
     from ifca.core.callbacks import Callback, StopTraining
-    from ifca.core.errors import Diverged, IFCAError, InvalidInput, StepHalvedWarning
+    from ifca.core.errors import Diverged, FewerClustersWarning, IFCAError, InvalidInput, StepHalvedWarning
     from ifca.core.recipe import Recipe
     from ifca.data import (
         Client,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # what type checkers read; a test compares it with _HOMES
         rotated_mnist,
         write_client,
     )
-    from ifca.estimator import IFCA, FewerClustersWarning, open_run
+    from ifca.estimator import IFCA, open_run
     from ifca.methods import Aggregation, Method, register, register_aggregation
     from ifca.runs.choose_k import choose_k
     from ifca.runs.config import Config, read_config
@@ -55,7 +55,7 @@ _HOMES = {
     "Deal": "ifca.data",
     "Diverged": "ifca.core.errors",
     "Federation": "ifca.data",
-    "FewerClustersWarning": "ifca.estimator",
+    "FewerClustersWarning": "ifca.core.errors",
     "IFCA": "ifca.estimator",
     "IFCAError": "ifca.core.errors",
     "InvalidInput": "ifca.core.errors",

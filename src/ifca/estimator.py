@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from torch import nn
 
 from ifca.core.callbacks import Callback, Several
-from ifca.core.errors import InvalidInput, StepHalvedWarning
+from ifca.core.errors import FewerClustersWarning, InvalidInput, StepHalvedWarning
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import ClientOptimizer, Option, Recipe, ServerOptimizer
 from ifca.core.types import Params
@@ -40,10 +40,6 @@ from ifca.use.trained import Trained
 from ifca.use.usual import usual_losses_of
 
 
-class FewerClustersWarning(UserWarning):
-    """Fewer clusters than k have clients."""
-
-
 class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
     """Clustered federated learning (IFCA) in scikit-learn's manner; its baselines by `algorithm`.
 
@@ -52,7 +48,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
 
     After fit or load: clients_ (names of the training clients), labels_ [m] (each training client's row of
     models_), models_ (name -> [models, ...], those that clients need), classes_, history_ (a record per
-    round), train_loss_, restarts_ (training loss of each restart), quality_ (metrics of test data),
+    round), train_loss_, restarts_ (training loss of each restart), quality_ (metrics of test data), privacy_,
     step_size_ (smaller than step_size where that diverged), stopped_ (how many rounds it took and why it
     stopped; None: as many as asked for). After fit only: fitted_ (everything else), personalised_ (what
     clients chose, where asked for). Arguments not listed here are keys of the config.
@@ -142,6 +138,10 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         fedgroup_step: float = 0.0,
         stocfl_tau: float = 0.4,
         stocfl_pull: float = 0.05,
+        dp_epsilon: float | None = None,
+        dp_noise: float | None = None,
+        dp_delta: float = 1e-5,
+        dp_clip: float = 1.0,
         personalise: bool = False,
         evaluate_every: int = 1,
         seed: int = 0,
@@ -242,10 +242,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         ours = isinstance(job.model, BuiltIn) and self.loss is None
         named = ModelConfig(name=(self.model or "auto") if ours else GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
-        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {
-            "k": self.k,
-            "rounds": self.rounds,
-        }
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)}
+        recipe |= {"k": self.k, "rounds": self.rounds}
         return Config(**recipe, **settings, model=named, data=GivenData("python", self.client))
 
 

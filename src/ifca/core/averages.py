@@ -46,7 +46,7 @@ def gradient_averaging(
     own (line 3 of Algorithm 1, and a client alone), so m is the number of its own participants. pace: the
     share of the step that is taken (_paced in methods/ifca.py); shared coordinates take all of it.
     """
-    m = replies.weight.sum()
+    m = replies.weight.sum().clamp(min=1e-300)  # of nobody: all models stay
 
     def descend(name: str, value: Tensor) -> Tensor:
         total = replies.total[name]
@@ -70,7 +70,7 @@ def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) 
     def average(name: str, value: Tensor) -> Tensor:
         total, weight = replies.total[name], replies.weight
         if name in shared:
-            mean = total.sum(0) / weight.sum()
+            mean = torch.where(weight.sum() > 0, total.sum(0) / weight.sum(), value[0])
             return mean.to(value.dtype).expand_as(value).clone()
         per_model = weight.reshape(-1, *[1] * (value.dim() - 1))
         mean = total / torch.where(per_model > 0, per_model, 1)

@@ -26,6 +26,10 @@ class StepHalvedWarning(UserWarning):
     """Training diverged, and went on with a smaller step."""
 
 
+class FewerClustersWarning(UserWarning):
+    """Fewer clusters than k have clients."""
+
+
 class TooFewClients(IFCAError):
     """A round had fewer usable replies than min_clients, however often it was repeated."""
 

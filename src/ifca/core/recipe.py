@@ -10,6 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from ifca.core.errors import InvalidInput
 from ifca.core.method_settings import MethodSettings
+from ifca.core.privacy_settings import PrivacySettings
 
 Option = Literal["model", "gradient"]
 ClientOptimizer = Literal["sgd", "momentum", "adam", "adamw"]
@@ -17,7 +18,7 @@ ServerOptimizer = Literal["none", "momentum", "adam", "yogi"]
 
 
 @dataclass(frozen=True)
-class Recipe(MethodSettings):
+class Recipe(MethodSettings, PrivacySettings):
     """How to train: the inputs of the paper's algorithms and their practical variants."""
 
     algorithm: str = "ifca"
@@ -63,7 +64,8 @@ class Recipe(MethodSettings):
     proximal: float = 0.0
     """FedProx: adds mu/2 ||theta - the model that was sent||^2 to the local objective (option model)."""
     participation: float = 1.0
-    """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them."""
+    """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them. With
+    dp_epsilon or dp_noise: each client takes part with this probability, by itself."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
     number of samples), or a rule that holds where some clients send anything: clip (the mean of changes cut
@@ -163,6 +165,7 @@ class Recipe(MethodSettings):
         ):
             raise InvalidInput(f"class_weights must be positive numbers, got {list(self.class_weights)}")
         self.check_settings()
+        self.check_privacy()
         _check_optimizer(self)
         _check_server(self)
         if self.local_epochs is not None and self.batch_size is None:

@@ -61,6 +61,7 @@ class Replies(NamedTuple):
     updates: Updates | None = None  # where asked for
     answered: Tensor | None = None  # which participants replied; p counts only these. None: all of them
     carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
+    clipped: Tensor | None = None  # [p] whose change was shortened, with differential privacy
 
 
 class Savings(NamedTuple):

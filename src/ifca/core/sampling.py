@@ -25,14 +25,33 @@ class Plan(NamedTuple):
     draws: Tensor | None = None  # [steps, batch] random whole numbers: to augment these rows by, for dropout
 
 
-def participants(recipe: Recipe, t: int, keys: UInts) -> Tensor:
-    """M_t: a random subset of the clients, in rising order. keys: [m], one per client."""
+def participants(recipe: Recipe, t: int, keys: UInts, secret: int | None = None) -> Tensor:
+    """M_t: a random subset of the clients, in rising order. keys: [m], one per client.
+
+    With differential privacy each client is drawn by itself (Poisson sampling). Where that is nobody, the
+    client that was nearest to it has a turn, whose loss is reported and which counts for nothing (is_empty).
+    secret: in place of the recipe's seed.
+    """
     m = len(keys)
     size = max(1, round(recipe.participation * m))
-    if size == m:
+    if recipe.participation == 1 or (size == m and not recipe.private):
         return torch.arange(m)
-    draw = bits(recipe.seed, "participants", t, keys)
+    draw = bits(recipe.seed if secret is None else secret, "participants", t, keys)
+    if recipe.private:
+        size = max(1, int(_below(recipe, draw).sum()))
     return torch.from_numpy(np.sort(np.argsort(draw, kind="stable")[:size]).astype(np.int64))
+
+
+def is_empty(recipe: Recipe, t: int, keys: UInts, secret: int | None = None) -> bool:
+    """Whether a private round drew nobody."""
+    if recipe.participation == 1:
+        return False
+    return not _below(recipe, bits(recipe.seed if secret is None else secret, "participants", t, keys)).any()
+
+
+def _below(recipe: Recipe, draw: UInts) -> NDArray[np.bool_]:
+    """Which of 64-bit draws are below the participation."""
+    return draw < np.uint64(int(recipe.participation * 2**64))
 
 
 ASIDE = 5  # one sample in so many is set aside

@@ -15,6 +15,7 @@ from ifca.core.types import ClientReply, Params, model_count
 from ifca.engines.attacked import Attacking, Found, add_updates
 from ifca.engines.updates import Again, Kept
 from ifca.methods.aggregation import aggregated, client_weights, rule_of
+from ifca.methods.private_sum import clipped
 from ifca.methods.registry import sends_models, shared_parameters
 
 
@@ -50,6 +51,7 @@ class Collected:
         self.kept = Kept(theta, len(sizes), budget, again) if single else None
         width = 0 if needs.sketch is None else needs.sketch.width
         self.sketch = torch.empty(len(sizes), width, dtype=like.dtype)
+        self.clipped = torch.zeros(len(sizes), dtype=torch.bool) if recipe.private else None
 
     def add(self, place: Tensor, reply: ClientReply) -> None:
         """The replies of some clients: place [c] among the p, reply with a leading dimension c."""
@@ -57,6 +59,9 @@ class Collected:
         self.loss[place] = reply.losses.gather(1, reply.identity[:, None])[:, 0].cpu()
         if self.losses is not None:
             self.losses[place] = reply.losses.cpu()
+        if self.clipped is not None:
+            update, self.clipped[place] = clipped(self.recipe, self.theta, reply)
+            reply = reply._replace(update=update)
         if self.folds:
             fold(self.total, reply.identity, reply.update, self.weight[place.to(self.weight.device)])
         if self.kept is not None:
@@ -91,4 +96,5 @@ class Collected:
             self.total,
             None if self.needs.sketch is None else self.sketch,
             updates if self.needs.updates else None,
+            clipped=self.clipped,
         )

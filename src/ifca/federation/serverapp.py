@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
 from flwr.serverapp import Grid
@@ -31,7 +32,7 @@ from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
 from ifca.training import Job
 
-ROSTER = "roster.json"
+ROSTER, NOISE_KEY = "roster.json", "noise.key"
 
 
 def serve(
@@ -43,10 +44,12 @@ def serve(
     model: Factory | None = None,
     poll: float = 0.1,
     code: Code | None = None,
+    seeded: bool = False,
 ) -> dict[str, Any]:
     """Train a new run in an unused folder, or go on with the one that is there.
 
-    code: the user's modules that the config names; None: as they lie here.
+    code: the user's modules that the config names; None: as they lie here. seeded: the noise of differential
+    privacy follows from the seed, for tests and simulations, and not from the operating system.
     """
     _refuse_what_needs_the_data(config)
     if not (out / CONFIG).exists():
@@ -63,11 +66,13 @@ def serve(
     prepare(session, config, out, wanted, terms.gather_timeout)
     manager.wait_for(wanted, terms.gather_timeout)
     session.roster = replace(session.roster, begun=True)
-    make = partial(_job, session, model)
-    check_jobs(config, session.roster.federation(), code, make)
+    secret = _secret(out) if config.private and not seeded else None
+    make = partial(_job, session, model, secret)
+    check_jobs(config, with_preparation(session.roster.federation(), session), code, make)
     if not (out / CONFIG).exists():
         new_directory(config, out, code)
         keep(session, out)
+        _keep_secret(secret, out)
     while True:
         federation = with_preparation(session.roster.federation(), session)
         add_clients_to_checkpoints(out, before, federation, config)
@@ -97,8 +102,15 @@ def _refuse_what_needs_the_data(config: Config) -> None:
         )
 
 
-def _job(session: Session, model: Factory | None, config: Config, federation: Federation, code: Code) -> Job:
-    """The job of a config over the grid; model: the user's, in place of the config's."""
+def _job(
+    session: Session,
+    model: Factory | None,
+    secret: int | None,
+    config: Config,
+    federation: Federation,
+    code: Code,
+) -> Job:
+    """The job of a config over the grid; model: the user's, in place of the config's; secret: of noise."""
     job = make_job(config, federation, code)
 
     def engine(job: Job) -> FlowerEngine:
@@ -108,13 +120,26 @@ def _job(session: Session, model: Factory | None, config: Config, federation: Fe
         parts = session, job.recipe, job.federation, job.shared
         return FlowerEngine(*parts, alone=alone, open_to_new=joins, model=job.model, step_size=step)
 
-    return replace(job, remote=engine, model=model or job.model)
+    return replace(job, remote=engine, model=model or job.model, secret=secret)
 
 
 def _known(out: Path) -> Roster:
     """The clients of a run that was begun; none in a new one."""
     file = out / ROSTER
     return Roster.from_json(json.loads(file.read_text())) if file.exists() else Roster(())
+
+
+def _secret(out: Path) -> int:
+    """What the noise of a private run is drawn from: as the run keeps it, or new."""
+    file = out / NOISE_KEY
+    return int(file.read_text(), 16) if file.exists() else randbits(64)
+
+
+def _keep_secret(secret: int | None, out: Path) -> None:
+    """Write it for those who resume the run; nobody else may read it."""
+    if secret is not None:
+        (out / NOISE_KEY).touch(0o600)
+        (out / NOISE_KEY).write_text(f"{secret:016x}\n")
 
 
 def _log(out: Path, fault: Fault) -> None:

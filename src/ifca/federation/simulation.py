@@ -51,7 +51,7 @@ def simulate(
     result: dict[str, Any] = {}
 
     def work(grid: Grid) -> None:
-        result.update(serve(grid, config, out, callback, code=code))
+        result.update(serve(grid, config, out, callback, code=code, seeded=True))
 
     app = client_app(config, code=code)
     run_on_ray(work, app, clients, cpus=cpus, gpus=gpus, ray_address=ray_address)

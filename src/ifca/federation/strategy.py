@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from secrets import randbits
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -29,6 +30,7 @@ from ifca.engines.live_models import live_part
 from ifca.federation.client_manager import ClientManager
 from ifca.training.evaluate import evaluate
 from ifca.training.job import Job
+from ifca.training.privacy import check_private, most_rounds
 from ifca.training.rounds import finished, one_round, taking_part
 from ifca.training.start import problem_of
 
@@ -63,6 +65,9 @@ class IFCAStrategy(Strategy):
                 "early stopping is for 'ifca federate'; Flower's own loop does num_rounds rounds"
             )
         job = replace(job, recipe=replace(job.recipe, on_divergence="stop"))  # its loop cannot go back
+        if job.recipe.private:
+            check_private(job)
+            job = replace(job, secret=randbits(64) if job.secret is None else job.secret)
         self.job, self.state, self._exchange = job, state, _CollectedReplies(grid)
         self.history, self._problem = list[Record](), problem_of(job)
         self._last = job.recipe.rounds  # the round after which the method finishes
@@ -89,7 +94,11 @@ class IFCAStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
         """Flower's loop. After num_rounds the method finishes, whatever the recipe's number of rounds."""
-        self._last = num_rounds
+        self._last, recipe = num_rounds, self.job.recipe
+        if recipe.dp_epsilon is not None and num_rounds > (allowed := most_rounds(self.job)):
+            raise InvalidInput(
+                f"num_rounds is {num_rounds}, but dp_epsilon = {recipe.dp_epsilon:g} allows {allowed} rounds"
+            )
         return super().start(
             grid, initial_arrays, num_rounds, timeout, train_config, evaluate_config, evaluate_fn
         )

@@ -37,4 +37,5 @@ GLOBAL = Method(
     models=lambda _recipe, _m: 1,
     joined=joined,
     clustered=False,
+    private=True,
 )

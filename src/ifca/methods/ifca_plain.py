@@ -96,4 +96,5 @@ IFCA_PLAIN = Method(
     server=server,
     serves=choose,
     chooses=True,
+    private=True,
 )

@@ -166,6 +166,7 @@ class Method:
     one_start: bool = False  # all models begin as one
     chooses: bool = False  # clients choose among the models (line 6), in the end once more
     at_most_k: bool = False  # k is the most; fewer are no failure
+    private: bool = False  # its server uses sums and counts alone, so noise on these makes it private
     referee: bool = False  # it says, with evidence, how many clusters the data support
 
     def facts(self) -> dict[str, Any]:

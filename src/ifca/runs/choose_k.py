@@ -26,6 +26,7 @@ from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_confi
 from ifca.runs.supported_k import Ended, loss_silhouette, stability, supported
 from ifca.runs.titled import Titled
 from ifca.training.preflight import check
+from ifca.training.privacy import refuse_search
 
 BEGUN, RESULT, REFEREE = "begun.json", "choose-k.json", "referee"
 TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_train_rule")
@@ -85,6 +86,7 @@ class _Planned:
 
 def _base(config: Config) -> Config:
     """The config of all trainings: one deal of the data, whatever the seed; no baselines."""
+    refuse_search(config)
     register_own(config, code_of(config))
     if not method_of(config.algorithm).clustered:
         raise InvalidInput(f"algorithm is {config.algorithm}, which has no k to choose")

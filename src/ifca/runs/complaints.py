@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from ifca.core.method_settings import MethodSettings
+from ifca.core.privacy_settings import PrivacySettings
 
 TYPES = {
     "int_type": "a whole number",
@@ -93,7 +94,7 @@ def _unknown(place: str, kinds: list[type], root: type) -> str:
     for name in () if table else _tables(root):
         if any(key == field.name for kind in _tables(root)[name] for field in fields(kind)):
             return f"unknown key {place}; did you mean {name}.{key}?"
-    single = {field.name for field in fields(MethodSettings)}  # of single methods: they come last
+    single = {field.name for part in (MethodSettings, PrivacySettings) for field in fields(part)}  # come last
     return f"unknown key {place} (known: {', '.join(sorted(dict.fromkeys(known), key=single.__contains__))})"
 
 

@@ -30,6 +30,7 @@ from ifca.training import Fitted
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
 from ifca.training.poor_fit import poor_fit
+from ifca.training.privacy import privacy_facts
 from ifca.training.quality import measured_quality
 
 SUMMARY, MODELS = "summary.json", "models.safetensors"
@@ -98,7 +99,7 @@ def finished_summary(out: Path) -> dict[str, Any] | None:
 def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) -> dict[str, Any]:
     """The run in numbers; null where a number is unknown."""
     job, state, test = fitted.job, fitted.state, fitted.test
-    method, models = job.method, len(fitted.places)
+    method, models, private = job.method, len(fitted.places), privacy_facts(job, fitted.state)
     true = job.federation.train.true_cluster
     sizes = cluster_sizes(fitted.labels, models)
     live, events = sum(size > 0 for size in sizes), _events(fitted)
@@ -117,6 +118,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "places": fitted.places,
         "rounds": state.round,
         "stopped": fitted.stopped,
+        **({} if private is None else {"privacy": private}),
         "step_size": job.recipe.step_size,
         "halved": list(state.progress.halved),
         "clients": len(job.federation.train),

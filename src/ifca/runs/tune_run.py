@@ -18,6 +18,7 @@ from ifca.runs.config import Config, config_dict, with_absolute_paths, write_con
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.run_code import code_of
 from ifca.training.preflight import check
+from ifca.training.privacy import refuse_search
 from ifca.training.successive_halving import (
     Line,
     Settings,
@@ -41,6 +42,7 @@ def tune_run(
     """Try settings as far as that is not done; write and return what was found. rounds: of level 1."""
     if rounds < 1:
         raise InvalidInput(f"--rounds must be at least 1, got {rounds}")
+    refuse_search(config)
     config = replace(with_absolute_paths(config), baselines=())
     base, values = one_deal(config), values or default_values(config)
     candidates, code = grid_of(values), code_of(config)

@@ -27,6 +27,11 @@ def back_to_kept(state: ClusterState) -> ClusterState:
     return replace(state.progress.kept, **spent)
 
 
+def halves(recipe: Recipe) -> bool:
+    """Whether a step that diverges is halved. With differential privacy no loss decides what is kept."""
+    return recipe.on_divergence == "halve" and not recipe.private
+
+
 def looked_at(
     recipe: Recipe, before: ClusterState, after: ClusterState, who: Tensor, loss: Tensor
 ) -> ClusterState:
@@ -36,7 +41,7 @@ def looked_at(
     than twice what they lost in the first round, training has diverged.
     """
     progress, mean = after.progress, float(loss.double().mean())
-    if recipe.on_divergence == "stop":
+    if not halves(recipe):
         return after
     if progress.first is None:
         first = torch.full((len(after.identity),), torch.nan, dtype=torch.float64)

@@ -11,7 +11,7 @@ from ifca.core.types import ClusterState, Progress
 from ifca.engines.base import Engine
 from ifca.methods import Problem
 from ifca.training.early_stopping import held_out_losses
-from ifca.training.going_back import back_to_kept, kept
+from ifca.training.going_back import back_to_kept, halves, kept
 from ifca.training.job import Job
 from ifca.training.rounds import spent
 from ifca.training.start import problem_of
@@ -26,11 +26,6 @@ class Attempt:
     job: Job
     engine: Engine
     problem: Problem
-
-
-def halves(recipe: Recipe) -> bool:
-    """Whether a step that diverges is halved."""
-    return recipe.on_divergence == "halve"
 
 
 def attempt(job: Job, halvings: int) -> Attempt:

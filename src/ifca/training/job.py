@@ -67,6 +67,7 @@ class Job:
     clusterer: Clusterer | Callable[[int, int], Clusterer] | None = None  # or k, seed -> clusterer
     attack: Attack | None = None  # of some of the clients
     halvings: int = 0  # how often the recipe's step was halved because it diverged
+    secret: int | None = None  # what a private job draws noise and participants from; None: the seed
 
     def __post_init__(self) -> None:
         """Refuse a k that the federation cannot fill."""
@@ -78,6 +79,16 @@ class Job:
             raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
         m = len(self.federation.train)
         rule_of(self.recipe)  # refuses one that is not known
+        if self.recipe.private and not self.method.private:
+            raise InvalidInput(
+                f"{self.recipe.algorithm}: needs more of clients than sums that noise can cover; with "
+                'dp_epsilon or dp_noise use algorithm = "ifca-plain" or "global", and no other baselines'
+            )
+        if self.recipe.private and self.attack is not None:
+            raise InvalidInput(
+                "an attack and privacy (dp_epsilon, dp_noise) are not rehearsed together: attackers would not "
+                "clip their changes, and epsilon holds for clients that do"
+            )
         if self.method.clustered and not self.method.at_most_k and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
 

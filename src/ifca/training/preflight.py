@@ -11,12 +11,15 @@ from ifca.core.errors import IFCAError, InvalidInput
 from ifca.core.types import Data, Params, select
 from ifca.training.job import Job
 from ifca.training.own_metrics import client_metrics
+from ifca.training.privacy import check_private
 from ifca.training.start import drawn_models, given_models
 
 
 def check(job: Job) -> None:
     """Try the model on one sample, the initial models, the plan and the budget; train nothing."""
     clients, recipe = job.federation.train, job.recipe
+    if recipe.private:
+        check_private(job)
     if recipe.resample and clients.sizes.min() < 2 * recipe.rounds:
         smallest = int(clients.sizes.argmin())
         raise InvalidInput(

@@ -28,6 +28,7 @@ from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due,
 from ifca.training.evaluate import evaluate
 from ifca.training.going_back import back_to_kept, looked_at
 from ifca.training.job import Job
+from ifca.training.privacy import most_rounds, out_of_budget, private_replies
 
 OnRound = Callable[[ClusterState, Record], object]
 """Told the state after a round and its record; True: it was the last round."""
@@ -36,14 +37,16 @@ WAYS = ("down", "up")  # bytes go
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
     """Rounds state.round to T - 1, or until training is stopped; on_round is told of each."""
-    while state.round < job.recipe.rounds and state.progress.stopped is None:
+    most = most_rounds(job)
+    while state.round < most and state.progress.stopped is None:
         began = time.perf_counter()
         state, record = _next_round(job, problem, engine, state)
         if job.recipe.early_stopping and is_due(state.round, job.recipe.rounds):
             loss = float(held_out_losses(engine, job.federation.train, state).nanmean())
             record["held_out_loss"] = loss if math.isfinite(loss) else None
             state = with_held_out(state, loss)
-        last = state.round == job.recipe.rounds or state.progress.stopped is not None
+        state = out_of_budget(job, state)
+        last = state.round == most or state.progress.stopped is not None
         if last:
             state, record = finished(job, problem, engine, state, record)
         if last or _evaluation_is_due(job.recipe, state.round):
@@ -118,7 +121,7 @@ def spent(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
 
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
     """M_t, and the identities of those who are sent their own model only (-1: judges all)."""
-    drawn = participants(job.recipe, state.round, job.federation.train.keys)
+    drawn = participants(job.recipe, state.round, job.federation.train.keys, job.secret)
     who = job.method.takes_part(job.recipe, state, drawn)
     return who, job.method.sends(job.recipe, state, who)
 
@@ -132,6 +135,8 @@ def one_round(
         who, known = who[replies.answered], known[replies.answered]
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
+    if job.recipe.private:
+        replies = private_replies(job, state, replies)
     now = Round(who, known, replies)
     after, events = job.method.server(problem, state, now, ask_of(engine))
     after = looked_at(job.recipe, state, after, who, replies.loss)
@@ -173,6 +178,11 @@ def describe(
         "bytes_down": int((after.bytes_down - before.bytes_down).sum()),
         "bytes_up": int((after.bytes_up - before.bytes_up).sum()),
     }
+    if replies.clipped is not None:
+        record |= {
+            "clipped": float(replies.clipped.double().mean()),
+            "moved": replies.total.weight.gt(0).tolist(),
+        }
     true = job.federation.train.true_cluster
     if true is not None and not personal:
         record |= _recovered(true, after.identity, who, identity)

@@ -13,6 +13,7 @@ from ifca.core.errors import Diverged
 from ifca.training.early_stopping import held_out_losses
 from ifca.training.fit import fit
 from ifca.training.job import Job
+from ifca.training.privacy import refuse_search
 from ifca.training.rounds import OnRound
 
 FACTORS = (1 / 9, 1 / 3, 1.0, 3.0)  # of the step size
@@ -27,6 +28,7 @@ def tried(job: Job, rounds: int, on_round: OnRound | None = None) -> Line:
 
     Clients set one in five of their samples aside, the same for all settings of one seed.
     """
+    refuse_search(job.recipe)
     recipe = replace(job.recipe, rounds=rounds, early_stopping=True, on_divergence="stop", personalise=False)
     job = replace(job, recipe=recipe, federation=replace(job.federation, test=None), metrics={})
     try:

@@ -13,6 +13,7 @@ from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.preparation import Preparation
 from ifca.runs.config import Config, write_config
+from ifca.runs.privacy_words import privacy_sentences
 from ifca.runs.results import SUMMARY
 from ifca.use.export import SCALINGS, columns_file
 from ifca.use.trained import Trained, open_trained
@@ -34,6 +35,7 @@ def write_card(
         "## Input and output\n\n" + _interface(trained, model),
         "## Loading\n\n" + _loading(trained, model),
         "## Limits\n\n" + _limits(summary),
+        "## Privacy\n\n" + _privacy(summary),
         f"## Config of the run\n\n```toml\n{_config(trained.config)}\n```",
     ]
     card = model.with_name(f"{model.name}.card.md")
@@ -193,9 +195,17 @@ def _limits(summary: dict[str, Any]) -> str:
     )
 
 
+def _privacy(summary: dict[str, Any]) -> str:
+    """What the model may tell about single clients."""
+    if (found := summary.get("privacy")) is None:
+        return "Without differential privacy: the model may tell something about single clients' data."
+    also = "This card's numbers of clients and samples, losses and accuracies are not covered either."
+    return "\n\n".join([*privacy_sentences(found), also])
+
+
 def _config(config: Config) -> str:
     """The config without the places where this machine keeps its files."""
-    config = replace(config, code=None)
+    config = replace(config, code=None, warm_start=config.warm_start and Path(config.warm_start).name)
     data: Any = config.data
     for name in ("path", "folder"):
         if place := getattr(data, name, None):

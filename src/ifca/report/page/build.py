@@ -33,6 +33,7 @@ from ifca.report.page.loss_matrix import loss_matrix
 from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import served
 from ifca.report.page.personalising import personal
+from ifca.report.page.private import private
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, title_of
@@ -49,6 +50,7 @@ SHORT = {
     "distinguish": "Differences",
     "everyone": "Clients",
     "served": "Served",
+    "privacy": "Privacy",
     "learning": "Learning",
     "clusters": "Over time",
     "traffic": "Sent",
@@ -127,6 +129,7 @@ def sections(run: RunFolder) -> list[Section]:
         everyone(run, past),
         served(run),
         personal(run),
+        private(run),
         learning(run),
         *([over_time(run, past), sizes(run, past)] if past is not None else []),
         truth(run),

@@ -26,6 +26,7 @@ from ifca.report.terminal.run_tables import (
 from ifca.report.terminal.use_tables import metrics_table
 from ifca.report.words import clusters_asked
 from ifca.runs.over_seeds import is_over_seeds, seeds_summary
+from ifca.runs.privacy_words import advice, privacy_sentences
 from ifca.runs.track.trackers import trackers
 
 
@@ -88,6 +89,9 @@ def show(console: Console, folder: Path) -> None:
         _say(console, f"personalised: {personal_sentence(summary['personalised'])}")
     for sentence in summary.get("warnings", []):
         _say(console, f"warning: {sentence}")
+    if private := summary.get("privacy"):
+        for sentence in (*privacy_sentences(private), *advice(private, finished.rounds)):
+            _say(console, sentence)
     for name, baseline in summary.get("baselines", {}).items():
         for sentence in ending_sentences(baseline):
             _say(console, f"{name}: {sentence}")

@@ -1,0 +1,50 @@
+"""What a run says of its differential privacy, in sentences: on the terminal, on its page, in model cards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def privacy_sentences(privacy: dict[str, Any]) -> list[str]:
+    """What was spent, how, and what is not covered. privacy: of a summary."""
+    delta, rounds = f"{privacy['delta']:.1g}", privacy["rounds"]
+    budget = "" if privacy["budget"] is None else f" (budget {privacy['budget']:g})"
+    return [
+        f"Client-level differential privacy: epsilon = {privacy['epsilon']:.4g}{budget}, delta = {delta}, "
+        f"for {privacy['adjacency']}. Covered: {privacy['covered']}.",
+        how(privacy, rounds),
+        "Not covered: " + "; ".join(privacy["not_covered"]) + ".",
+    ]
+
+
+def how(privacy: dict[str, Any], rounds: int) -> str:
+    """Clip, noise, sampling and who counted."""
+    q = privacy["participation"]
+    drawn = privacy["sampling"] + ("" if q == 1 else f" with probability {q:g}")
+    return (
+        f"Changes clipped to length {privacy['clip']:g}, noise multiplier {privacy['noise']:.4g} on all "
+        f"clusters' sums and counts together, {rounds} rounds, {drawn}; a cluster with a noisy count below "
+        f"{privacy['least_count']:.0f} keeps its model. Accountant: {privacy['accountant']}. The noise comes "
+        f"from {privacy['noise_from']}."
+    )
+
+
+def advice(privacy: dict[str, Any], rounds: list[dict[str, Any]]) -> list[str]:
+    """What may have gone wrong: models that never moved, a clip that is far too short or too long.
+
+    rounds: the records, with which clusters' models moved and which share of changes was clipped.
+    """
+    moved = [record["moved"] for record in rounds if "moved" in record]
+    if not moved:
+        return []
+    found = []
+    still = sum(not one for record in moved for one in record) / sum(len(record) for record in moved)
+    if still > 1 / 2:
+        found.append(
+            f"In {still:.0%} of all turns a cluster's noisy count was below {privacy['least_count']:.0f} and "
+            "its model stayed as it was: the clusters are too small for this noise."
+        )
+    share = sum(record["clipped"] for record in rounds) / len(rounds)
+    if share < 1 / 100:
+        found.append("Hardly any change was as long as dp_clip: a smaller one brings less noise.")
+    return found

@@ -1,0 +1,192 @@
+"""A private run as a whole: its budget, its noise, what it says of itself and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ifca import IFCA, choose_k, tune
+from ifca.core.callbacks import Record, Training
+from ifca.core.errors import InvalidInput
+from ifca.core.recipe import Recipe
+from ifca.core.sampling import is_empty
+from ifca.report.page import write_report
+from ifca.runs.config import read_config
+from ifca.runs.run import compare, resume, run
+from ifca.training import fit
+from ifca.training.checkpoint import load_tensors
+from ifca.training.preflight import check
+from ifca.training.start import start
+from ifca.use.card import write_card
+from ifca.use.export import export_model
+from tests.conftest import groups, make_job
+from tests.test_contract import same_bits
+from tests.test_resume import assert_same_result
+
+SMALL = ["algorithm=ifca-plain", "k=2", "rounds=8", "data.samples=300", "model.hidden=[8]", "device=cpu"]
+SMALL += ["restarts=1", "baselines=[]", "evaluate_every=0", "dp_noise=0.2", "dp_clip=0.5", "dp_delta=0.001"]
+CROWD = groups((5,) * 40)
+
+
+class StopAt:
+    """A ctrl-C after round 3."""
+
+    def started(self, training: Training) -> None: ...
+
+    def round_ended(self, record: Record) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    def finished(self, summary: dict[str, object]) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("private") / "run"
+    run(read_config(None, SMALL), folder)
+    return folder
+
+
+def models(folder: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(folder / "models.safetensors")[0]
+
+
+def test_resumed_with_the_same_bits(done: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(read_config(None, SMALL), tmp_path / "run", StopAt())
+    resume(tmp_path / "run")
+    assert_same_result(done, tmp_path / "run")
+
+
+def test_summary_page_and_card_say_what_was_spent(done: Path, tmp_path: Path) -> None:
+    summary = json.loads((done / "summary.json").read_text())
+    told = summary["privacy"]
+    assert told["noise"] == 0.2
+    assert told["rounds"] == 8
+    assert told["budget"] is None
+    assert told["adjacency"] == "one client more or less"
+    assert told["noise_from"] == "the seed"
+    assert any("guesses the seed" in text for text in told["not_covered"])
+    spent = f"epsilon = {told['epsilon']:.4g}"
+    page = write_report([done], tmp_path / "page.html").read_text()
+    model = tmp_path / "m.safetensors"
+    card = write_card(done, 0, model, export_model(done, 0, model)).read_text()
+    for text in (page, card):
+        for words in (
+            spent,
+            "delta = 0.001",
+            "one client more or less",
+            "all clients in every round",
+            "Not covered",
+        ):
+            assert words in text
+    assert "losses and accuracies are not covered either" in card
+    ids = re.findall(r'^"?([^,"]+)', (done / "clients.csv").read_text(), re.M)[1:]
+    assert ids
+    assert not [name for name in ids if name in card]
+
+
+def test_training_stops_before_the_budget_is_passed(done: Path, tmp_path: Path) -> None:
+    whole = json.loads((done / "summary.json").read_text())["privacy"]["epsilon"]
+    summary = run(read_config(None, [*SMALL, f"dp_epsilon={0.6 * whole}"]), tmp_path / "run")
+    assert 0 < summary["rounds"] < 8
+    assert summary["privacy"]["epsilon"] <= 0.6 * whole
+    assert summary["stopped"]["rounds"] == summary["rounds"]
+    assert summary["stopped"]["why"].startswith("another round would spend more than dp_epsilon = ")
+    records = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    first = [json.loads(line) for line in (done / "rounds.jsonl").read_text().splitlines()]
+    assert [r["train_loss"] for r in records] == [r["train_loss"] for r in first[: len(records)]]
+    assert resume(tmp_path / "run") == summary
+
+
+def test_a_budget_alone_decides_the_noise() -> None:
+    given = {"algorithm": "global", "dp_epsilon": 60.0, "dp_delta": 1e-3, "dp_clip": 0.3, "rounds": 20}
+    model = IFCA(**given, standardise=False, device="cpu").fit(CROWD)  # type: ignore[arg-type]
+    assert model.privacy_ is not None
+    assert 59 < model.privacy_["epsilon"] <= 60
+    assert model.stopped_ is None
+
+
+def test_a_sampled_run_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    told = run(read_config(None, [*SMALL, "participation=0.6"]), tmp_path / "run")["privacy"]
+    assert told["sampling"] == "each client by itself (Poisson)"
+    assert told["accountant"].startswith("dp-accounting")
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert len({record["participants"] for record in rounds}) > 1
+
+
+@pytest.mark.parametrize("name", ["ifca", "clove", "oneshot", "local", "ditto", "cfl"])
+def test_methods_that_ask_for_more_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"{name}: needs more of clients than sums that noise can cover"):
+        make_job(CROWD, Recipe(algorithm=name, dp_noise=1.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"dp_delta": 0.1}, "less than 1 over the number of clients \\(40\\), got 0.1: try 0.003"),
+        ({"dp_noise": 30.0}, "needs at least 190 clients of a cluster in a round"),
+        (
+            {"dp_noise": 1.0, "dp_epsilon": 1.0},
+            "in the first round, more than dp_epsilon = 1: take more noise",
+        ),
+    ],
+)
+def test_what_noise_or_budget_do_not_allow_is_refused(settings: dict[str, Any], complaint: str) -> None:
+    recipe = Recipe(**{"algorithm": "global", "dp_noise": 1.0, "dp_delta": 1e-3, **settings})
+    with pytest.raises(InvalidInput, match=complaint):
+        check(make_job(CROWD, recipe))
+
+
+def test_who_is_asked_because_nobody_was_drawn_counts_for_nothing() -> None:
+    recipe = Recipe(algorithm="global", dp_noise=1e-9, participation=0.0001, rounds=3)
+    job = make_job(CROWD, recipe)
+    assert [is_empty(recipe, t, CROWD.train.keys) for t in range(3)] == [True, True, True]
+    fitted = fit(job)
+    assert [record["participants"] for record in fitted.history] == [1, 1, 1]
+    assert same_bits(fitted.state.theta, start(job).theta)
+
+
+def test_statistics_of_features_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="standardise = false"):
+        IFCA(algorithm="global", dp_noise=1.0, dp_delta=1e-3, device="cpu", standardise=True).fit(CROWD)
+
+
+def test_no_searching_with_a_budget(tmp_path: Path) -> None:
+    config = read_config(None, SMALL)
+    with pytest.raises(InvalidInput, match="are for one training"):
+        choose_k(config, range(1, 3), 1, tmp_path / "k")
+    with pytest.raises(InvalidInput, match="are for one training"):
+        tune(IFCA(algorithm="global", dp_noise=0.2, dp_delta=1e-3, device="cpu", standardise=False), CROWD)
+    with pytest.raises(InvalidInput, match="local: needs more of clients"):
+        compare(config, tmp_path / "all", methods=["ifca-plain", "local"])
+
+
+def test_a_federation_draws_its_noise_from_the_operating_system(done: Path, tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from ifca.engines.flower.local_grid import LocalGrid
+    from ifca.federation.apps import client_app
+    from ifca.federation.serverapp import serve
+
+    config = read_config(None, [*SMALL, "federation.clients=16"])
+    clients = len((done / "clients.csv").read_text().splitlines()) - 1
+    grid = LocalGrid(client_app(config), clients)
+    seeded = serve(grid, config, tmp_path / "seeded", poll=0.01, seeded=True)
+    for name, value in models(done).items():
+        torch.testing.assert_close(models(tmp_path / "seeded")[name], value, rtol=1e-3, atol=1e-4)
+    assert not (tmp_path / "seeded" / "noise.key").exists()
+    summary = serve(grid, config, tmp_path / "real", poll=0.01)
+    assert summary["privacy"]["noise_from"] == "the operating system"
+    assert summary["privacy"]["epsilon"] == seeded["privacy"]["epsilon"]
+    assert not any("seed" in text for text in summary["privacy"]["not_covered"])
+    key = tmp_path / "real" / "noise.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    mine, other = models(tmp_path / "real"), models(done)
+    assert not any(torch.allclose(mine[name], value, atol=1e-3) for name, value in other.items())
