@@ -20,6 +20,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ifca.core.client import batches, estimate, gradient, local_step
 from ifca.core.recipe import Recipe
@@ -70,7 +71,8 @@ def _last_two(here: Batch, there: Batch, beyond: Batch) -> tuple[Batch, Batch]:
     some = here.weight.sum() > 0
 
     def chosen(new: Batch, old: Batch) -> Batch:
-        return Batch(*(None if a is None else torch.where(some, a, b) for a, b in zip(new, old, strict=True)))
+        result: Batch = tree_map(lambda a, b: None if a is None else torch.where(some, a, b), new, old)
+        return result
 
     return chosen(here, there), chosen(there, beyond)
 
