@@ -21,10 +21,12 @@ from ifca.engines.gram.fast import applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.estimator import IFCA
+from ifca.methods.cfl import tree_of
+from ifca.methods.fedgroup import groups_of
 from ifca.models import make_task
 from ifca.models.batch_norm import entries_of
 from ifca.training import Job, fit
-from ifca.training.start import start
+from ifca.training.start import drawn_models, start
 from tests.conftest import groups, make_job, with_norm
 
 CPU = torch.device("cpu")
@@ -194,3 +196,29 @@ def test_the_loss_that_decides_uses_running_statistics() -> None:
     whole = mean_loss(task, theta, Data(x, y, torch.ones(6)))
     single = [mean_loss(task, theta, Data(x[i : i + 1], y[i : i + 1], torch.ones(1))) for i in range(6)]
     torch.testing.assert_close(whole, torch.stack(single).mean())
+
+
+def test_directions_are_of_parameters_not_of_statistics(unequal: Federation) -> None:
+    """A running variance far from where it began says nothing of where clients pull."""
+    plain = Recipe(algorithm="cfl", k=2, rounds=1, batch_norm="average")
+    job = make_job(unequal, plain)
+    state, first = fit(job).state, drawn_models(job, 0)
+    names = [name for name, _ in job.template.named_parameters()]
+    apart = torch.cat([(state.theta[name][0] - first[name][0]).flatten() for name in names])
+    assert float(tree_of(state).moved[0]) == pytest.approx(float(apart.norm()))
+    founded = fit(make_job(unequal, replace(plain, algorithm="fedgroup"))).state
+    assert groups_of(founded).ways.shape == (2, len(apart))
+
+
+def test_fedgroup_takes_statistics_of_members_and_does_not_mix_groups(unequal: Federation) -> None:
+    """A group of one client begins with its model, statistics too; the step between groups leaves them."""
+    alone = Recipe(algorithm="fedgroup", k=7, rounds=1, batch_norm="average")
+    found, local = fit(make_job(unequal, alone)), fit(make_job(unequal, replace(alone, algorithm="local")))
+    for name, value in local.state.theta.items():
+        assert torch.allclose(found.state.theta[name][found.labels], value)
+    two = replace(alone, k=2, rounds=2)
+    apart, drawn = (
+        fit(make_job(unequal, replace(two, fedgroup_step=step))).state.theta for step in (0.0, 0.5)
+    )
+    differ = {name for name in apart if not torch.equal(apart[name], drawn[name])}
+    assert differ == set(apart) - running_statistics(apart)

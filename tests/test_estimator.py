@@ -310,11 +310,28 @@ class TestUse:
         save_tensors(file, theta, known)
         assert open_run(tmp_path / "run").score(self.federation) == front.score(self.federation)
 
-    def test_local_models_are_saved_and_serve_nobody_else(self, tmp_path: Path) -> None:
-        front = self.fitted(algorithm="local", restarts=1)
-        front.save(tmp_path / "run")
-        with pytest.raises(InvalidInput, match="score: local models belong to one client each"):
-            front.score(self.federation)
+    @pytest.mark.parametrize("algorithm", ["local", "apfl", "mapper", "fedem"])
+    def test_clients_of_a_personal_method_are_served_by_their_own_models(
+        self, tmp_path: Path, algorithm: str
+    ) -> None:
+        front = self.fitted(algorithm=algorithm, restarts=1, option="model")
+        again = open_run(front.save(tmp_path / "run"))
+        x, y = self.federation.train.arrays(1)
+        name = self.federation.train.ids[1]
+        right = round(float(front.fitted_.train.correct[1, 0]))
+        for one in (front, again):
+            said = one.predict(x, groups=[name] * len(x))
+            assert int((said == y).sum()) == right
+            assert one.score(x, y, groups=[name] * len(x)) == pytest.approx(right / len(y))
+        assert again.score(self.federation) == front.score(self.federation)
+        with pytest.raises(InvalidInput, match="predict: stranger is no client of this run, in which every"):
+            front.predict(x, groups=["stranger"] * len(x))
+        with pytest.raises(InvalidInput, match="predict: every client has a model of its own; say whose"):
+            front.predict(x, cluster=0)
+        with pytest.raises(InvalidInput, match="assign: every client has a model of its own; a new client"):
+            front.assign(x, y)
+
+    def test_score_without_labels_says_what_is_missing(self) -> None:
         with pytest.raises(InvalidInput, match="score: y is missing"):
             self.fitted().score(self.federation.train)
 

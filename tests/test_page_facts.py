@@ -15,6 +15,7 @@ from ifca.report.page.costs import in_words
 from ifca.report.page.metric import metric_of
 from ifca.report.read_run import RunFolder, read_run
 from ifca.report.terminal.event_tables import _told
+from ifca.report.terminal.show import _fewer
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from tests.browser import Browser, browsing, needs_browser
@@ -113,6 +114,19 @@ def test_warnings_and_the_end_of_training_stand_under_the_headline(towns: RunFol
 def test_clusters_that_were_not_needed_are_no_riddle(towns: RunFolder) -> None:
     assert f"{towns.summary['live_clusters']} of 4 4 was the most allowed" in told(towns)
     assert "was the most allowed" not in told(towns, live_clusters=4)
+
+
+def test_without_a_referee_nothing_is_said_to_be_proved(towns: RunFolder) -> None:
+    """SR-FCA and CLoVE end with fewer clusters, too, but nobody compared their models."""
+    facts = towns.summary["method"] | {"title": "SR-FCA", "referee": False}
+    text, proved = told(towns, method=facts, events=None), "those that are left serve the clients as well"
+    assert proved in told(towns)
+    assert proved not in text
+    assert "SR-FCA keeps no record of how it came to its clusters." in text
+    assert "neither divides nor merges" not in text
+    judged = towns.summary | {"live_clusters": 2, "clusters_asked": 4, "rounds": 16}
+    assert _fewer(judged) == "2 of at most 4 clusters were found: nothing spoke for more in 16 rounds."
+    assert _fewer(judged | {"method": facts}) == "2 of at most 4 clusters were found."
 
 
 def test_merges_are_told_in_plain_words() -> None:

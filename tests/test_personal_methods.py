@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from ifca.methods.apfl import mixed
 from ifca.methods.mapper import MAPPER
 from ifca.methods.mocha import related, together
 from ifca.methods.personal_models import mixture
-from ifca.models import logistic
+from ifca.models import logistic, mlp
 from ifca.training import Job, fit
 from ifca.training.preflight import check
+from ifca.training.start import drawn_models
 from tests.conftest import groups, make_job
 
 ONE = Data(torch.ones(1, 1).double(), torch.ones(1).double(), torch.ones(1).double())
@@ -70,6 +72,17 @@ def test_per_fedavg() -> None:
     assert turn("per-fedavg", start, inner_step_size=0.25)["w"].item() == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("name", ["per-fedavg", "per-fedavg-hf"])
+def test_per_fedavg_passes_over_batches_without_samples(name: str, unequal: Federation) -> None:
+    """Beside large clients a small one's epochs end with such batches; alone they do not."""
+    recipe = Recipe(algorithm=name, rounds=2, batch_size=3, local_epochs=2)
+    loop, fast = (
+        fit(make_job(unequal, recipe, engine=engine)).state.theta for engine in ("loop", "vectorised")
+    )
+    for key, value in loop.items():
+        assert torch.allclose(value, fast[key], atol=1e-12), key
+
+
 def test_fedrep() -> None:
     """Output b h x from b = h = 1 to y = 2: h = 1.2, then b = 1 - 0.1 x 2 (1.2 - 2) 1.2 = 1.192."""
     method, recipe = method_of("fedrep"), Recipe(algorithm="fedrep", local_steps=1, step_size=0.1)
@@ -113,11 +126,38 @@ def test_mapper() -> None:
 def test_mocha() -> None:
     """Two related clients: (I + Omega)^-1 (1, 0) = (2/3, 1/3). Equal models: only to differ costs."""
     omega = torch.tensor([[1.0, -1.0], [-1.0, 1.0]]).double()
-    pulled = together(torch.tensor([[1.0], [0.0]]).double(), omega, 1.0)
+    w = torch.tensor([[1.0], [0.0]]).double()
+    pulled = together(w, omega, 1.0, torch.arange(2))
     assert pulled.flatten().tolist() == pytest.approx([2 / 3, 1 / 3])
+    alone = together(w, omega, 1.0, torch.tensor([1]))  # 2 w_1 = 0 + 1 w_0
+    assert alone.flatten().tolist() == pytest.approx([1, 1 / 2])
     found = related(torch.ones(2, 1).double())
     assert (found @ torch.ones(2).double()).tolist() == pytest.approx([1, 1], rel=1e-5)
     assert float(found[0, 0] - found[0, 1]) > 1e6  # to differ is what costs
+
+
+def test_mocha_pulls_only_those_who_took_part(unequal: Federation) -> None:
+    recipe = Recipe(algorithm="mocha", rounds=1, participation=0.3, mocha_lambda=1.0)
+    job = Job(unequal, recipe, lambda: logistic(6, 3), precision="float64", engine="loop")
+    state, first = fit(job).state, drawn_models(job, 0)
+    absent = state.bytes_up == 0
+    assert int(absent.sum()) == 5
+    for name, value in state.theta.items():
+        assert torch.equal(value[absent], first[name].expand(5, *value.shape[1:]))
+        assert not torch.equal(value[~absent], first[name].expand(2, *value.shape[1:]))
+
+
+@pytest.mark.parametrize("name", ["ditto", "fedper", "fedrep", "apfl", "mapper", "fedem", "mocha"])
+def test_a_server_optimiser_leaves_alone_what_clients_keep(name: str, unequal: Federation) -> None:
+    """After one round from the same start only what is shared is elsewhere."""
+    plain = Recipe(algorithm=name, rounds=1, k=2)
+    model = (lambda: logistic(6, 3)) if name == "mocha" else (lambda: mlp(6, 3, (5,)))
+    jobs = [
+        Job(unequal, one, model, precision="float64", engine="loop")
+        for one in (plain, replace(plain, server_optimizer="adam", server_step_size=0.5))
+    ]
+    before, after = (fit(job).state.theta for job in jobs)
+    assert {key for key in before if not torch.equal(before[key], after[key])} == jobs[0].shared
 
 
 def test_mocha_lets_small_clients_learn_from_related_ones() -> None:
@@ -141,6 +181,9 @@ def test_what_cannot_be_is_one_sentence(unequal: Federation) -> None:
         check(make_job(unequal, Recipe(algorithm="ditto", option="gradient", rounds=1)))
     with pytest.raises(InvalidInput, match="apfl: its steps are its own, so optimizer, weight_decay"):
         check(make_job(unequal, Recipe(algorithm="apfl", optimizer="adam", rounds=1)))
+    epochs = Recipe(algorithm="mocha", local_epochs=1, batch_size=4, rounds=1)
+    with pytest.raises(InvalidInput, match="mocha: the pull of a round is that of so many steps"):
+        check(Job(unequal, epochs, lambda: logistic(6, 3)))
     one = Job(unequal, Recipe(algorithm="fedper", rounds=1), lambda: logistic(6, 3))
     with pytest.raises(InvalidInput, match="fedper: the model has one layer"):
         check(one)

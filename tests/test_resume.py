@@ -10,19 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.core.types import ClusterState
 from ifca.data import rotated_digits
 from ifca.runs.config import config_dict, read_config
 from ifca.runs.run import resume, run
 from ifca.runs.run_folder import same_config
+from ifca.training import Job, fit
 from ifca.training.checkpoint import load_state, load_tensors, models_of, save_state, save_tensors
 from ifca.training.start import start as started
 from tests.conftest import groups, make_job
@@ -249,6 +253,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 CUBIC = """
 import torch
 from torch import nn
+from torch import nn
 
 
 class Cubic(nn.Module):  # y = sum of w^3 x: from w = 3 every step is longer than the last
@@ -323,3 +328,17 @@ def test_a_method_s_memory_may_share_its_tensors(tmp_path: Path) -> None:
         name: value.tolist() for name, value in memory.items()
     }
     assert found["flags"].dtype == torch.bool
+
+
+@pytest.mark.parametrize("name", ["fedrep", "apfl", "ditto"])
+def test_a_checkpoint_gives_back_the_order_of_the_layers(name: str, tmp_path: Path) -> None:
+    """A file has its tensors by name: the head, which is the last layer, may come first there."""
+    layers = {"z": nn.Linear(6, 5), "r": nn.ReLU(), "a": nn.Linear(5, 3)}
+    recipe = Recipe(algorithm=name, rounds=4)
+    job = Job(groups((12, 7, 9)), recipe, lambda: nn.Sequential(OrderedDict(layers)), precision="float64")
+    states: list[ClusterState] = []
+    whole = fit(job, on_round=lambda state, _record: states.append(state))
+    save_state(tmp_path / "state", states[1], {})
+    again = fit(job, resume=load_state(tmp_path / "state", torch.device("cpu"), lambda _header: None))
+    for key, value in whole.state.theta.items():
+        assert torch.equal(value, again.state.theta[key]), key

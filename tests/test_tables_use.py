@@ -70,6 +70,25 @@ def test_a_client_of_the_run_is_known_by_its_name(here: Path, tmp_path: Path) ->
     np.testing.assert_array_equal(alone.outputs, found[1].outputs)
 
 
+def test_clients_of_a_personal_run_are_predicted_by_their_own_models(here: Path, tmp_path: Path) -> None:
+    data = f"data={{name='table', path='{here / 'all.csv'}', client='site'}}"
+    run(read_config(None, [data, "algorithm='ditto'", "rounds=5", "baselines=[]"]), tmp_path / "run")
+    fresh = [row for i in range(3) for row in rows(f"s{i}", i % 2, 5, 50 + i)]
+    (tmp_path / "new.csv").write_text("\n".join([HEAD, *fresh]) + "\n")
+    found = predict_clients(tmp_path / "run", tmp_path / "new.csv")
+    assert [(one.client, one.cluster, one.own) for one in found] == [(f"s{i}", i, True) for i in range(3)]
+    made = CliRunner().invoke(app, ["predict", str(tmp_path / "run"), str(tmp_path / "new.csv")])
+    assert made.exit_code == 0
+    assert "models of their own: 3 clients, 15 samples" in made.output
+    (tmp_path / "strange.csv").write_text("\n".join([HEAD, *rows("new", 0, 3, 1)]) + "\n")
+    with pytest.raises(InvalidInput, match="new is no client of this run, in which every client has a model"):
+        predict_clients(tmp_path / "run", tmp_path / "strange.csv")
+    with pytest.raises(InvalidInput, match="leave out --cluster and --personalise"):
+        predict_clients(tmp_path / "run", tmp_path / "new.csv", cluster=0)
+    with pytest.raises(InvalidInput, match="holds a model per client, for nobody else; 'ifca predict"):
+        assign_clients(tmp_path / "run", tmp_path / "new.csv")
+
+
 def test_a_stranger_without_labels_gets_one_sentence(here: Path, tmp_path: Path) -> None:
     fresh = [*rows("s0", 0, 3, 1), *rows("new", 0, 3, 1), *rows("other", 0, 3, 1)]
     (tmp_path / "new.csv").write_text("\n".join(without("outcome", [HEAD, *fresh])) + "\n")

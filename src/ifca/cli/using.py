@@ -71,7 +71,10 @@ def predict_command(
     as_json: Json = False,
     trust: Trust = False,
 ) -> None:
-    """Predict clients' samples with the model of their cluster, or with one of their own (--personalise)."""
+    """Predict clients' samples with the model of their cluster, or with one of their own (--personalise).
+
+    Clients of a run with a personal method are served by the models that they have.
+    """
     from ifca.data.files import write_atomically
     from ifca.report.terminal.use_words import first_rows, prediction_lines
     from ifca.use.personal import Tuning
@@ -82,7 +85,8 @@ def predict_command(
     if out is not None:
         write_atomically(out, table_of(found).encode())
     told = [
-        {"client": one.client, "cluster": one.cluster, "samples": len(one.outputs), **one.report}
+        {"client": one.client, "cluster": None if one.own else one.cluster, "samples": len(one.outputs)}
+        | one.report
         | {"warnings": one.warnings, "out": None if out is None else str(out)}
         for one in found
     ]

@@ -56,12 +56,13 @@ def average(
     wire: Wire | None = None,
     pace: float = 1.0,
     models: Params | None = None,
+    steps: frozenset[str] | None = None,
 ) -> ClusterState:
     """The state after the replies of a round (lines 13 to 15).
 
     apart: each cluster is a federation of its own, so option I divides by its own participants. sent: models
     go over the wire. wire: of those that were sent, where not the state's. pace: share of option I's step.
-    models: the next ones, where they are no averages.
+    models: the next ones, where they are no averages. steps: what the server's optimiser moves; None: all.
     """
     recipe, replies = problem.recipe, now.replies
     if models is not None:
@@ -74,7 +75,7 @@ def average(
         theta = model_averaging(state.theta, replies.total, problem.shared)
     moments = state.moments
     if sent and models is None:  # a client alone has no server
-        theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared)
+        theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared, steps)
     if problem.shared:  # averages of shared coordinates reach the places without a model, too
         theta = _only_live(theta, state.live)
     check_models(recipe, state.round, theta)

@@ -32,7 +32,7 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, initial_state
-from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_numbers
+from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_names, own_numbers
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, widened
 
@@ -128,7 +128,7 @@ def server(
 def _moved(problem: Problem, before: ClusterState, after: ClusterState, now: Round, tree: Tree) -> Tree:
     """The tree with a of the clusters that trained in this round."""
     trained = (now.replies.total.weight.cpu() > 0) & ~tree.inner
-    own = after.theta.keys() - problem.shared
+    own = own_names(problem, after.theta)
     steps = [(after.theta[name].double() - before.theta[name].double()).reshape(before.k, -1) for name in own]
     square = sum((step.square().sum(1).cpu() for step in steps), torch.zeros(before.k).double())
     length = square.sqrt()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ifca.core.averages import running_statistics
 from ifca.core.replies import Updates
 from ifca.core.types import ClusterState, Params
 from ifca.methods.method import Problem, Round
@@ -24,13 +25,14 @@ class Changes:
     """Delta_i = theta_i - theta of p participants: their model after training minus the one they were sent.
 
     Of option I it is what the gradient alone would change, -gamma g_i. Layers that all clusters share are no
-    part of it.
+    part of it, nor are running statistics of batch norm, which say where the data are and not where a client
+    pulls.
     """
 
     updates: Updates
     theta: Params  # [k, ...]
     sent: Tensor  # [p] the number of the model that each was sent
-    names: frozenset[str]  # of the parameters that clusters have for themselves
+    names: frozenset[str]  # of the parameters that clusters have for themselves (own_names)
     step: float | None  # gamma of option I; None: updates are models
 
     def of(self, rows: Tensor) -> Changes:
@@ -84,7 +86,7 @@ def changes_of(problem: Problem, state: ClusterState, now: Round) -> Changes:
     """Those of a round whose single updates were asked for (Needs.updates)."""
     assert now.replies.updates is not None
     step = problem.recipe.step(state.round) if problem.recipe.option == "gradient" else None
-    names = frozenset(state.theta) - problem.shared
+    names = own_names(problem, state.theta)
     return Changes(now.replies.updates, state.theta, now.replies.identity, names, step)
 
 
@@ -98,9 +100,21 @@ def kept(problem: Problem, before: ClusterState, after: ClusterState, places: Te
     return replace(after, theta=theta)
 
 
+def own_names(problem: Problem, theta: Params) -> frozenset[str]:
+    """Parameters that a cluster has for itself and that gradients move."""
+    return frozenset(theta) - problem.shared - running_statistics(theta)
+
+
 def own_numbers(problem: Problem, theta: Params) -> int:
-    """d, numbers of a model that its cluster has for itself."""
-    return sum(value[0].numel() for name, value in theta.items() if name not in problem.shared)
+    """d, how many numbers they are."""
+    return sum(theta[name][0].numel() for name in own_names(problem, theta))
+
+
+def own_part(problem: Problem, theta: Params, flat: Tensor) -> Tensor:
+    """Their numbers among those of all entries but the shared ones. flat: [g, more than d] -> [g, d]."""
+    start_of = starts(theta, frozenset(theta) - problem.shared)
+    spans = [(start_of[name], theta[name][0].numel()) for name in sorted(own_names(problem, theta))]
+    return torch.cat([flat[:, start : start + count] for start, count in spans], 1)
 
 
 def cosines(gram: Tensor) -> Tensor:

@@ -29,7 +29,17 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.types import ClusterState, Params, places_of, without
 from ifca.methods.averaging import average, initial_state
-from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept, own_numbers, starts
+from ifca.methods.directions import (
+    SMALLEST,
+    Changes,
+    changes_of,
+    cosines,
+    kept,
+    own_names,
+    own_numbers,
+    own_part,
+    starts,
+)
 from ifca.methods.founding import numbered
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round
@@ -97,10 +107,11 @@ def server(
         return replace(after, identity=place), []
     place[who] = founded(problem, found, problem.keys[who.numpy()])
     share = torch.nn.functional.one_hot(place[who]).double().T
-    ways = found.mixed(share / share.sum(1, keepdim=True))
-    live = initial | (torch.arange(state.k) < len(ways))
-    theta = begun(problem, after, ways)
-    memory = replace(memory, ways=ways.to(memory.ways))
+    whole = replace(found, names=frozenset(after.theta) - problem.shared)  # running statistics, too
+    moved = whole.mixed(share / share.sum(1, keepdim=True))
+    live = initial | (torch.arange(state.k) < len(moved))
+    theta = begun(problem, after, moved)
+    memory = replace(memory, ways=own_part(problem, theta, moved).to(memory.ways))
     return replace(after, identity=place, theta=theta, live=live, memory=tensors_of(memory)), []
 
 
@@ -157,22 +168,25 @@ def placed(ways: Tensor, found: Changes) -> Tensor:
     return (found.along(ways) / length).argmax(1)
 
 
-def begun(problem: Problem, state: ClusterState, ways: Tensor) -> Params:
-    """Models of new groups: the initial one, moved by the mean update of its members. ways: [groups, d]."""
+def begun(problem: Problem, state: ClusterState, moved: Tensor) -> Params:
+    """Models of new groups: the initial one, moved by the mean update of its members. moved: [groups, .]."""
     theta = {name: value.clone() for name, value in state.theta.items()}
     start_of = starts(theta, frozenset(theta) - problem.shared)
     for name, value in theta.items():
-        value[: len(ways)] = value[-1]
+        value[: len(moved)] = value[-1]
         if name in start_of:
-            moved = ways[:, start_of[name] : start_of[name] + value[0].numel()].to(value.device)
-            value[: len(ways)] = (value[-1].double() + moved.reshape(-1, *value.shape[1:])).to(value.dtype)
+            by = moved[:, start_of[name] : start_of[name] + value[0].numel()].to(value.device)
+            value[: len(moved)] = (value[-1].double() + by.reshape(-1, *value.shape[1:])).to(value.dtype)
     return theta
 
 
 def drawn_together(problem: Problem, state: ClusterState, step: float) -> Params:
-    """theta_g becomes the mean of itself and of all others, which weigh step / ||theta_l||."""
+    """theta_g becomes the mean of itself and of all others, which weigh step / ||theta_l||.
+
+    Running statistics of batch norm are no part of it: a group's are of its own data.
+    """
     group = places_of(state.live)[:-1]
-    own = {name: value[group].double() for name, value in state.theta.items() if name not in problem.shared}
+    own = {name: state.theta[name][group].double() for name in sorted(own_names(problem, state.theta))}
     square = sum((v.flatten(1).square().sum(1).cpu() for v in own.values()), torch.zeros(len(group)).double())
     weight = (step / square.sqrt().clamp(min=SMALLEST)).expand(len(group), -1).clone().fill_diagonal_(1)
     weight = weight / weight.sum(1, keepdim=True)  # [groups, groups]

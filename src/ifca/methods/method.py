@@ -174,4 +174,4 @@ class Method:
         return {name: getattr(self, name) for name in FACTS}
 
 
-FACTS = ("title", "about", "clustered", "personal", "chooses", "at_most_k")
+FACTS = ("title", "about", "clustered", "personal", "chooses", "at_most_k", "referee")

@@ -3,6 +3,7 @@
 Minimise over W = [w_1 ... w_m] and Omega:  sum over i of F_i(w_i) + lambda/2 tr(W Omega W'). In every round
 1. participants take their steps on their own loss                                      client_round
 2. the server brings related models together:  W <- W (I + gamma tau lambda Omega)^-1      together
+   (of some participants: their models, the others' being as they are)
 3. every 10 rounds Omega becomes the inverse of  Sigma = (W'W)^(1/2) / tr (W'W)^(1/2)     related
 It begins with Omega = m I: nobody is related.
 
@@ -40,8 +41,13 @@ def start(problem: Problem, restart: int) -> ClusterState:
 
 
 def suits(recipe: Recipe, task: Task) -> None:
-    """Linear models only."""
+    """Linear models only, and tau known to the server."""
     trains_models(recipe, task)
+    if recipe.local_epochs is not None:
+        raise InvalidInput(
+            "mocha: the pull of a round is that of so many steps, the same for all clients; set local_steps "
+            "instead of local_epochs"
+        )
     assert task.module is not None
     layers = {name.rpartition(".")[0] for name, _ in task.module.named_parameters()}
     if len(layers) > 1:
@@ -55,19 +61,24 @@ def server(
 ) -> tuple[ClusterState, list[Event] | None]:
     """What participants learned, then what they learn of each other."""
     wire = Wire.of(state.theta, state.live, frozenset())
-    after = average(problem, state, now, apart=True, wire=replace(wire, k=1))
+    after = average(problem, state, now, apart=True, wire=replace(wire, k=1), steps=frozenset())
     recipe, omega = problem.recipe, state.memory[OMEGA]
     if after.round % EVERY == 0:
         omega = related(_flat(after.theta))
     pull = recipe.step(state.round) * recipe.local_steps * recipe.mocha_lambda
-    theta = _back(together(_flat(after.theta), omega, pull), after.theta)
+    theta = _back(together(_flat(after.theta), omega, pull, now.who), after.theta)
     return replace(after, theta=theta, memory={OMEGA: omega}), None
 
 
-def together(w: Tensor, omega: Tensor, pull: float) -> Tensor:
-    """The proximal map of pull/2 tr(W Omega W'). w: a model per row [m, d]."""
-    eye = torch.eye(len(w), dtype=w.dtype)
-    found: Tensor = torch.linalg.solve(eye + pull * omega, w)
+def together(w: Tensor, omega: Tensor, pull: float, who: Tensor) -> Tensor:
+    """The proximal map of pull/2 tr(W Omega W') in the models of participants who [p]; the others stay: a
+    client that took no step is not pulled either. w: a model per row [m, d].
+    """
+    there = torch.isin(torch.arange(len(w)), who)
+    eye = torch.eye(int(there.sum()), dtype=w.dtype)
+    others = pull * omega[there][:, ~there] @ w[~there]
+    found = w.clone()
+    found[there] = torch.linalg.solve(eye + pull * omega[there][:, there], w[there] - others)
     return found
 
 

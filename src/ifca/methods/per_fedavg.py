@@ -20,11 +20,12 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from ifca.core.client import batches, estimate, gradient, local_step
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
-from ifca.core.types import ClientReply, ClusterState, Data, Params, Task, select
+from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
 from ifca.methods.method import Ask, Event, Problem
 from ifca.methods.personal_models import WITH_COMMON, common_part, own_part, widely
 
@@ -47,9 +48,9 @@ def client(
     w = common_part(select(theta, j))
     alpha = recipe.inner_step_size or recipe.step_size
     served = local_step(task, w, alpha, data)
-    parts = list(batches(recipe.local_steps, task, data, plan))
-    for q in range(len(parts)):
-        here, there, beyond = (parts[max(q - i, 0)] for i in range(3))
+    before: tuple[Batch, Batch] | None = None
+    for here in batches(recipe.local_steps, task, data, plan):
+        there, beyond = before or (here, here)
         g = gradient(task, local_step(task, w, alpha, here), there)
         if hessian_free:
             up, down = (
@@ -58,7 +59,22 @@ def client(
             g = {n: x - alpha * (up[n] - down[n]) / (2 * DELTA) for n, x in g.items()}
         moves = step * (here.weight.sum() > 0)  # no samples: no step
         w = {n: x - moves * g[n] for n, x in w.items()}
+        before = _last_two(here, there, beyond)
     return ClientReply(j, losses, widely(served, w))
+
+
+def _last_two(here: Batch, there: Batch, beyond: Batch) -> tuple[Batch, Batch]:
+    """The batch and the one before it; where it has no samples, the two before it.
+
+    A small client beside large ones has batches without samples at the end of every epoch.
+    """
+    some = here.weight.sum() > 0
+
+    def chosen(new: Batch, old: Batch) -> Batch:
+        result: Batch = tree_map(lambda a, b: None if a is None else torch.where(some, a, b), new, old)
+        return result
+
+    return chosen(here, there), chosen(there, beyond)
 
 
 def finish(problem: Problem, state: ClusterState, ask: Ask) -> tuple[ClusterState, list[Event]]:

@@ -70,7 +70,8 @@ def server(
 ) -> tuple[ClusterState, list[Event] | None]:
     """Shared parameters: the average of all participants. The others: as their client has them."""
     shared = Wire.of(state.theta, state.live, problem.shared).shared
-    return average(problem, state, now, apart=True, wire=Wire(shared, 0, 1)), None
+    wire = Wire(shared, 0, 1)
+    return average(problem, state, now, apart=True, wire=wire, steps=problem.shared), None
 
 
 def trains_models(recipe: Recipe, _task: Task) -> None:

@@ -8,11 +8,13 @@ yogi (FedYogi):      the same with v_j <- v_j - (1 - b2) Delta_j^2 sign(v_j - De
 m begins at 0 and v at tau^2. FedAvgM is of Hsu, Qi and Brown (2019), the others of Reddi et al. (2021).
 
 A cluster without participants keeps its model, its m and its v; a place that gets a new model begins anew.
-Shared layers have one m and one v for all clusters, as they have one mean change.
+Shared layers have one m and one v for all clusters, as they have one mean change. What a client of a personal
+method keeps for itself is as the client has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import torch
@@ -26,16 +28,25 @@ LIVE = "live"  # [k] which places have an m and a v; theirs are "first.NAME" and
 
 
 def server_step(
-    recipe: Recipe, state: ClusterState, averages: Params, weight: Tensor, shared: frozenset[str]
+    recipe: Recipe,
+    state: ClusterState,
+    averages: Params,
+    weight: Tensor,
+    shared: frozenset[str],
+    names: frozenset[str] | None = None,
 ) -> tuple[Params, Params]:
-    """The next models and what is remembered. averages: those of the round [k, ...]; weight: [k]."""
+    """The next models and what is remembered. averages: those of the round [k, ...]; weight: [k].
+
+    names: the parameters that are the server's to move, None: all.
+    """
     if recipe.server_optimizer == "none" and recipe.server_step == 1:
         return averages, {}
-    kept, theta = _begun(recipe, state, shared), dict[str, Tensor]()
+    moved = (state.theta.keys() if names is None else names) - running_statistics(state.theta)
+    kept, theta = _begun(recipe, state, shared, moved), dict[str, Tensor]()
     heard = torch.nonzero(weight > 0)[:, 0]
     live = places_of(state.live).to(heard.device)
     for name, old in state.theta.items():
-        if name in running_statistics([name]):  # a variance has no direction to go on in
+        if name not in moved:  # a client's own; or a running variance, which has no direction to go on in
             theta[name] = averages[name]
             continue
         mine = live[:1] if name in shared else heard  # shared layers are alike at all live places
@@ -64,7 +75,7 @@ def _move(recipe: Recipe, name: str, change: Tensor, kept: Params, slots: Tensor
     return mean / (v.sqrt() + tau)
 
 
-def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str]) -> Params:
+def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str], moved: AbstractSet[str]) -> Params:
     """What is remembered, copied; where a place has a new model, as in the beginning."""
     kind, live = recipe.server_optimizer, state.live
     if kind == "none":
@@ -72,7 +83,7 @@ def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str]) -> Param
     kept = {name: value.clone() for name, value in state.moments.items()}
     new = live & ~kept.get(LIVE, torch.zeros_like(live))
     for name, value in state.theta.items():
-        if name in running_statistics([name]):
+        if name not in moved:
             continue
         size = (1 if name in shared else len(live), *value.shape[1:])
         for which, start in (("first", 0.0), ("second", recipe.server_tau**2)):

@@ -78,8 +78,8 @@ def read_run(path: Path) -> RunFolder:
 
 def with_facts(summary: dict[str, Any]) -> dict[str, Any]:
     """A summary that says of its method what reports need; older ones do not."""
-    known = {"method": facts_of(summary["algorithm"]), "models": len(summary.get("clusters") or ())}
-    return known | summary
+    known = facts_of(summary["algorithm"]) | summary.get("method", {})
+    return {"models": len(summary.get("clusters") or ())} | summary | {"method": known}
 
 
 def _json(file: Path) -> dict[str, Any]:

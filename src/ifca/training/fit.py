@@ -17,6 +17,7 @@ from ifca.core.types import ClusterState, places_of
 from ifca.engines.base import Engine
 from ifca.engines.live_models import compact, score_live
 from ifca.engines.precision import products
+from ifca.training.checkpoint import in_order
 from ifca.training.early_stopping import ending
 from ifca.training.evaluate import Evaluation, evaluate
 from ifca.training.halving import Attempt, attempt, begin, retreat
@@ -86,6 +87,7 @@ def fit(
     """
     records, began = list(history), time.perf_counter()
     job = job.placed()
+    resume = None if resume is None else in_order(resume, job.names)
     with products(job.precision):
         now, first = (
             begin(job, restart) if resume is None else (attempt(job, len(resume.progress.halved)), resume)

@@ -43,6 +43,7 @@ class Predictions:
     client: str = ""
     rows: NDArray[Any] | None = None  # [n] places of the samples in their file; None: 0, 1, ...
     labelled: NDArray[np.bool_] | None = None  # [n] which samples have a label; None: all
+    own: bool = False  # the model is the client's own; cluster is its number
 
     @property
     def probabilities(self) -> NDArray[Any]:
@@ -132,10 +133,18 @@ def predict_clients(
     """Choose each client's model (or take the given cluster), and let it predict.
 
     A client with labels is served by the model that fits them best, one without by the model that the run
-    gave to the client of this name. trust: as of open_trained. client: as of samples_of.
+    gave to the client of this name; of a personal method every client by its own. trust: as of open_trained.
+    client: as of samples_of.
     """
-    trained = open_trained(directory, trust)
+    trained = open_trained(directory, trust, personal=True)
+    if trained.personal and (cluster is not None or tuning is not None):
+        raise InvalidInput(
+            f"{directory}: every client of this run has a model of its own, so there is nothing to choose; "
+            "leave out --cluster and --personalise"
+        )
     clients = samples_of(trained, path, client)
+    if trained.personal and (others := [one for one in clients if one.id not in trained.known]):
+        raise InvalidInput(f"{others[0].where}: {no_model(others[0].id)}")
     strangers = [one for one in clients if one.y is None and cluster is None and one.id not in trained.known]
     if strangers:
         what = "no labels to find its cluster by; give --cluster"
@@ -148,7 +157,7 @@ def predict_clients(
 
 
 def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuning | None) -> Predictions:
-    if one.y is None and cluster is None:
+    if cluster is None and (one.y is None or trained.personal):
         cluster = trained.known[one.id]
     if one.y is None or one.labelled.all():
         made = predicted(trained, one.x, one.y, one.where, cluster, tuning, key_of(one.id))
@@ -162,7 +171,8 @@ def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuni
             else outputs_of(trained, trained.model(made.cluster), data)
         )
         made = replace(made, outputs=outputs, labels=one.y, labelled=some)
-    return replace(made, client=one.id, rows=one.rows, warnings=(*one.warnings, *made.warnings))
+    told = (*one.warnings, *made.warnings)
+    return replace(made, client=one.id, rows=one.rows, warnings=told, own=trained.personal)
 
 
 def predicted(
@@ -192,6 +202,13 @@ def predicted(
         report = {} if y is None else {**_quality(trained, model, data), **_metrics(trained, outputs, y)}
     names = trained.class_names
     return Predictions(cluster, outputs, trained.classes, y, report, warnings, personal, names)
+
+
+def no_model(name: str) -> str:
+    """Why a personal method has no answer for a client."""
+    return (
+        f"{name} is no client of this run, in which every client has a model of its own; a new one has none"
+    )
 
 
 def outputs_of(trained: Trained, model: Params, data: Data) -> NDArray[Any]:

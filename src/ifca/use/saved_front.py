@@ -90,7 +90,8 @@ class SavedFront(SklearnFront):
         trust: run code that the folder names or holds, also where you did not make it on this machine.
         """
         folder = Path(folder)
-        trained = open_trained(folder, trust, None if model is None else as_factory(model), loss)
+        given_model = None if model is None else as_factory(model)
+        trained = open_trained(folder, trust, given_model, loss, personal=True)
         summary = finished_summary(folder)
         if summary is None:
             raise InvalidInput(f"{folder}: is not finished; 'ifca resume {folder}' goes on")

@@ -12,18 +12,23 @@ from ifca.core.identity import identity
 from ifca.core.types import Data
 from ifca.data import Clients, Federation
 from ifca.training.unseen import halves
+from ifca.use.predict import no_model
 from ifca.use.trained import CPU, Trained
 
 
-def score_federation(trained: Trained, federation: Federation) -> float:
+def score_federation(trained: Trained, federation: Federation, known: dict[str, int]) -> float:
     """Accuracy over all samples; in regression R2, the share of the targets' variance that is explained.
 
     Every client is served by the model with the lowest loss on its training data and scored on its test data
-    (on its training data where the federation has no test clients).
+    (on its training data where the federation has no test clients). known: the models of the training's
+    clients, which decide where every client has its own.
     """
     federation.check_fits("score", trained.input_shape, trained.classes, trained.header["outputs"])
     given = _as_trained(trained, federation)
-    served = [_chosen(trained, given.train, i) for i in range(len(given.train))]
+    if trained.personal:
+        served = [_own(known, name) for name in given.train.ids]
+    else:
+        served = [_chosen(trained, given.train, i) for i in range(len(given.train))]
     if given.test is None:
         parts = [(given.train, i, j) for i, j in enumerate(served)]
     else:
@@ -43,6 +48,8 @@ def score_clients(trained: Trained, federation: Federation, known: dict[str, int
     federation.check_fits("score", trained.input_shape, trained.classes, trained.header["outputs"])
     clients = _as_trained(trained, federation).train
     new = [i for i, name in enumerate(clients.ids) if name not in known]
+    if new and trained.personal:
+        _own(known, clients.ids[new[0]])
     parts = [(clients, i, known[name]) for i, name in enumerate(clients.ids) if name in known]
     if len(trained.live) == 1:
         parts += [(clients, i, trained.live[0]) for i in new]
@@ -87,6 +94,13 @@ def _as_trained(trained: Trained, federation: Federation) -> Federation:
 
 def _data(trained: Trained, clients: Clients, i: int) -> Data:
     return clients.one(i, CPU, next(iter(trained.theta.values())).dtype)
+
+
+def _own(known: dict[str, int], name: str) -> int:
+    """The number of a client's own model."""
+    if name not in known:
+        raise InvalidInput(f"score: {no_model(name)}")
+    return known[name]
 
 
 def _chosen(trained: Trained, clients: Clients, i: int) -> int:

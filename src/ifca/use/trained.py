@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ifca.core.errors import InvalidInput
-from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task, select
 from ifca.data import Client, Federation, read_client
 from ifca.data.class_names import class_numbers
@@ -24,12 +23,11 @@ from ifca.data.sources.folder import folder_clients, table_clients
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, read_table
 from ifca.methods import facts_of
-from ifca.models import BuiltIn, as_factory, make_task
+from ifca.models import BuiltIn, as_factory
 from ifca.models.built_in import HIDDEN
 from ifca.models.task import Factory, Loss, made
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config
-from ifca.runs.make import make_loss
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData, OwnFiles
 from ifca.runs.own_modules import own_function
@@ -38,6 +36,7 @@ from ifca.runs.results import MODELS, finished_summary
 from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
 from ifca.training.checkpoint import models_of
+from ifca.use.serving_task import serving_task
 from ifca.use.usual import usual_losses
 
 if TYPE_CHECKING:
@@ -139,18 +138,12 @@ class Trained:
     @cached_property
     def task(self) -> Task:
         """The model as a function, with the loss it was trained by."""
-        loss, regression = self.given_loss or make_loss(self.config, self.code), self.classes is None
-        scale = None if self.target_scaling is None else self.target_scaling.scale
-        weights = self.header.get("class_weights")
-        return make_task(
-            self.module,
-            Recipe(batch_norm=self.config.batch_norm),
-            regression=regression,
-            device=CPU,
-            loss=loss,
-            class_weights=None if weights is None else tuple(weights),
-            target_scale=scale,
-        )
+        return serving_task(self)
+
+    @property
+    def personal(self) -> bool:
+        """Whether every client has a model of its own, and others have none."""
+        return bool(self.header["personal"])
 
     @property
     def live(self) -> list[int]:
@@ -238,9 +231,14 @@ class Trained:
 
 
 def open_trained(
-    directory: Path, trust: bool = False, model: Factory | None = None, loss: Loss | None = None
+    directory: Path,
+    trust: bool = False,
+    model: Factory | None = None,
+    loss: Loss | None = None,
+    *,
+    personal: bool = False,
 ) -> Trained:
-    """Read a finished run; one of local models has nothing for others.
+    """Read a finished run. personal: also one with a model per client, which has nothing for others.
 
     trust: run the model's and the loss's code also where the folder was not made by this user here. model,
     loss: those of a run that was trained on objects of a Python program.
@@ -253,7 +251,10 @@ def open_trained(
     if "algorithm" not in header or header.get("run") != run_id(directory):
         raise InvalidInput(f"{directory / MODELS}: does not hold the models of this run (the one of {RUN})")
     header.setdefault("personal", facts_of(header["algorithm"])["personal"])  # older ones do not say
-    if header["personal"]:
-        raise InvalidInput(f"{directory}: holds local models, one per client; a new client has none")
+    if header["personal"] and not personal:
+        raise InvalidInput(
+            f"{directory}: holds a model per client, for nobody else; 'ifca predict {directory} FILE' serves "
+            "its own clients by their models"
+        )
     experience = experience_of(finished_summary(directory) or {})
     return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss, experience)

@@ -17,9 +17,11 @@ from ifca.use.answers import Assignment, Personal
 from ifca.use.assign import assignment
 from ifca.use.grouped import Groups, matrix_of, rows_of
 from ifca.use.personal import Tuning
-from ifca.use.predict import Predictions, as_data, outputs_of, predicted
+from ifca.use.predict import Predictions, as_data, no_model, outputs_of, predicted
 from ifca.use.scoring import score_clients, score_federation
 from ifca.use.trained import Trained
+
+OF_OWN = ("predict", "predict_proba", "score")  # what a client's own model is asked
 
 
 class TrainedModels:
@@ -73,7 +75,7 @@ class TrainedModels:
         if sample_weight is not None:
             raise InvalidInput("score: every row counts alike; sample_weight must be None")
         if isinstance(X, Federation):
-            return score_federation(trained, X)
+            return score_federation(trained, X, self._known())
         rows = rows_of("score", X, y, self.client if groups is None else groups, trained)
         clients = Federation.from_clients(rows.clients(), trained.classes)
         return score_clients(trained, clients, self._known())
@@ -104,6 +106,10 @@ class TrainedModels:
     def _said(self, verb: str, X: Any, cluster: int | None, groups: Groups = None) -> Predictions:
         trained = self._trained(verb)
         groups = self.client if groups is None and cluster is None else groups
+        if trained.personal and (groups is None or cluster is not None):
+            raise InvalidInput(
+                f"{verb}: every client has a model of its own; say whose each row is (groups=)"
+            )
         if groups is not None and cluster is None:
             return self._said_by_client(verb, X, groups)
         if cluster is None and len(trained.live) == 1:
@@ -125,6 +131,8 @@ class TrainedModels:
         rows = rows_of(verb, X, None, groups, trained, labelled=False)
         data, alone = self._data(verb, rows.x, None), len(trained.live) == 1
         new = [name for name in rows.names if name not in known]
+        if new and trained.personal:
+            raise InvalidInput(f"{verb}: {no_model(new[0])}")
         if new and not alone:
             raise InvalidInput(
                 f"{verb}: client {new[0]} was not in training, and rows without labels do not tell its "
@@ -161,6 +169,6 @@ class TrainedModels:
         """The models as they are used, after fit or load."""
         if not hasattr(self, "_use"):
             raise NotFitted(f"{verb}: call fit first")
-        if self._use.header["personal"]:
-            raise InvalidInput(f"{verb}: local models belong to one client each; a new client has none")
+        if self._use.personal and verb not in OF_OWN:
+            raise InvalidInput(f"{verb}: every client has a model of its own; a new client has none")
         return self._use

@@ -175,6 +175,8 @@ def _events_sentence(run: RunFolder, told: list[dict[str, Any]]) -> str:
     s = run.summary
     if s["events"] is None or not s["method"]["at_most_k"]:
         k = clusters_asked(s)
+        if s["method"]["at_most_k"]:
+            return f"{title_of(s)} keeps no record of how it came to its clusters."
         if s["method"]["chooses"] and s["live_clusters"] < k:
             lost = f"{k - s['live_clusters']} of the {k} clusters ended without clients"
             return f"{lost}; {title_of(s)} does not mend that."

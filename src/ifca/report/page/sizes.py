@@ -79,8 +79,8 @@ def _sizes_sentence(run: RunFolder, last: list[int]) -> str:
     empty = asked - len(live)
     if empty > 0 and run.finished:
         text += f" {empty} of the {asked} models asked for {'has' if empty == 1 else 'have'} no clients"
-        repaired = run.summary["method"]["at_most_k"]
-        text += ": those that are left serve the clients as well." if repaired else "."
+        proved = run.summary["method"]["referee"]
+        text += ": those that are left serve the clients as well." if proved else "."
     return text
 
 

@@ -141,6 +141,7 @@ def _say(console: Console, line: str) -> None:
 def _fewer(summary: dict[str, Any]) -> str:
     live, k = summary["live_clusters"], clusters_asked(summary)
     if summary["method"]["at_most_k"]:
-        done = summary["rounds"]
-        return f"{live} of at most {k} clusters were found: nothing spoke for more in {done} rounds."
+        found, done = f"{live} of at most {k} clusters were found", summary["rounds"]
+        judged = summary["method"]["referee"]
+        return f"{found}: nothing spoke for more in {done} rounds." if judged else f"{found}."
     return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."

@@ -26,10 +26,11 @@ def prediction_lines(told: list[dict[str, Any]]) -> Iterator[str]:
     """Which model served each client and how well; of many clients how many, by cluster."""
     if len(told) == 1:
         one = told[0]
-        yield f"{one['client']}: {one['samples']} samples, model of cluster {one['cluster']}"
+        model = "its own model" if one["cluster"] is None else f"model of cluster {one['cluster']}"
+        yield f"{one['client']}: {one['samples']} samples, {model}"
         yield from quality_lines(one)
         return
-    for j in sorted({one["cluster"] for one in told}):
+    for j in sorted({one["cluster"] for one in told}, key=lambda j: -1 if j is None else j):
         mine = [one for one in told if one["cluster"] == j]
         samples = sum(one["samples"] for one in mine)
         known = [one for one in mine if one.get("accuracy") is not None]
@@ -37,7 +38,8 @@ def prediction_lines(told: list[dict[str, Any]]) -> Iterator[str]:
         right = sum(one["accuracy"] * one["samples"] for one in known)
         score = f", accuracy {100 * right / n:.2f} % on their labels" if n else ""
         clients = "1 client" if len(mine) == 1 else f"{len(mine)} clients"
-        yield f"model of cluster {j}: {clients}, {samples} samples{score}"
+        model = "models of their own" if j is None else f"model of cluster {j}"
+        yield f"{model}: {clients}, {samples} samples{score}"
 
 
 def quality_lines(report: dict[str, Any]) -> list[str]:
