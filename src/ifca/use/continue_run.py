@@ -69,9 +69,9 @@ def continue_run(
     federation = as_before(trained.header, clients, str(data))
     found = checked(trained, known_clients(directory), federation.train, without)
     told(found)
-    misfit = torch.tensor([row["state"] == "misfit" for row in found["clients"]])
+    misfit = torch.tensor([row["tried"] for row in found["clients"]])
     if not any(setting.partition("=")[0].strip() == "k" for setting in settings or []):
-        config = replace(config, k=_places(trained, int(misfit.sum())))
+        config = replace(config, k=places_for(trained, int(misfit.sum())))
     job = make_job(config, federation, trained.code)
     check(job)
     losses = job.make_engine().score(trained.theta, federation.train).loss
@@ -98,7 +98,7 @@ def _opened(directory: Path, trust: bool) -> Trained:
     return trained
 
 
-def _places(trained: Trained, misfits: int) -> int:
+def places_for(trained: Trained, misfits: int) -> int:
     """The models there are, and places for those that misfits may need."""
     referee = method_of(trained.header["algorithm"]).referee
     return len(trained.live) + (min(misfits, MOST) if referee else 0)

@@ -137,6 +137,7 @@ def _rows(
                 "best_p": best_p,
                 "best_limit": best_limit,
                 "best_above_limit": best_above,
+                "tried": best_p <= LEVEL,
             }
         )
     return rows
