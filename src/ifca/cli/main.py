@@ -16,6 +16,7 @@ from ifca import __version__
 from ifca.cli.attacking import attack_command
 from ifca.cli.benching import bench_command, bench_methods_command
 from ifca.cli.choosing import choose_k_command
+from ifca.cli.continuing import check_command, continue_command
 from ifca.cli.federating import app as federate_app
 from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
@@ -38,6 +39,8 @@ PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Use a run": {
         "predict": predict_command,
         "assign": assign_command,
+        "check": check_command,
+        "continue": continue_command,
         "export": export_command,
     },
     "Choose": {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ifca.core.types import ClusterState, without
+from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Event
 from ifca.methods.referee import Verdict, averages
@@ -33,6 +33,16 @@ class Memory:
     moved: float  # share of clients that chose another model when they last could; NaN: they could not yet
     pace: float  # option I: the share of its step that a round takes while there are fewer models than k
     loss: float  # the participants' mean loss in the last round
+    old: int = 0  # places 0 to old - 1 hold models of an earlier run: they stay, also where nobody has them
+
+    def judged(self, live: Tensor) -> list[int]:
+        """The live places whose models are compared: not those of an earlier run that no client has."""
+        places = places_of(live).tolist()
+        return [j for j in places if j >= self.old or bool((self.given == j).any())]
+
+    def new(self, said: list[Verdict]) -> list[Verdict]:
+        """Verdicts of two models that were not both in the earlier run, which knew that it needs both."""
+        return [one for one in said if max(one.pair) >= self.old]
 
 
 def memory_of(state: ClusterState) -> Memory:

@@ -157,15 +157,14 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     if state.round <= look - window:
         return replace(state, memory=tensors_of(memory)), []
     alpha = problem.recipe.alpha * (EARLY if state.round - memory.parted < APART else 1 - 3 * EARLY)
-    live = places_of(state.live).tolist()
     state, memory = _heard(problem, state, memory, now.who, ask)
     if state.round < look:
         return replace(state, memory=tensors_of(memory)), []
-    said = verdicts(memory.evidence, live)
+    said = memory.new(verdicts(memory.evidence, memory.judged(state.live)))
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
-        closest = max(said, key=lambda one: (one.p, -one.t))
-        return settled(state, replace(memory, stage=HELD), [closest.as_event("kept", alpha)])
+        closest = sorted(said, key=lambda one: (one.p, -one.t))[-1:]  # none: there is one group
+        return settled(state, replace(memory, stage=HELD), [one.as_event("kept", alpha) for one in closest])
     if state.round - memory.parted < APART:
         return replace(state, memory=tensors_of(memory)), []
     same = to_merge(said, alpha)
@@ -178,7 +177,7 @@ def _heard(
     problem: Problem, state: ClusterState, memory: Memory, who: Tensor, ask: Ask
 ) -> tuple[ClusterState, Memory]:
     """The evidence with what clients who [p] say of every two models."""
-    live, group = places_of(state.live).tolist(), memory.given[who]
+    live, group = memory.judged(state.live), memory.given[who]
     both = averages(state.theta, memory.turns, pairs_of(live))
     models = {name: torch.cat([value[live], both[name]]) for name, value in state.theta.items()}
     found = ask.compare(models, who, *compared(live, group))
@@ -192,9 +191,9 @@ def finish(problem: Problem, state: ClusterState, ask: Ask) -> Step:
     events, alpha = list[Event](), problem.recipe.alpha * (1 - 3 * EARLY)
     while state.memory and (memory := memory_of(state)).stage == JUDGED:
         memory = replace(memory, evidence=torch.zeros_like(memory.evidence), stage=HELD)
-        who, live = torch.nonzero(memory.given >= 0)[:, 0], places_of(state.live).tolist()
+        who, live = torch.nonzero(memory.given >= 0)[:, 0], memory.judged(state.live)
         state, memory = _heard(problem, state, memory, who, ask)
-        for one in to_merge(verdicts(memory.evidence, live), alpha):
+        for one in to_merge(memory.new(verdicts(memory.evidence, live)), alpha):
             state, memory = merged(state, replace(memory, stage=JUDGED), one)
             events.append(one.as_event("merged", alpha))
         state = settled(state, memory, [])[0]

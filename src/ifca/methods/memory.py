@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 import torch
@@ -20,9 +20,10 @@ def tensors_of(record: Any) -> Params:
 
 
 def record_of(kind: type[Record], memory: Params) -> Record:
-    """Back from tensors; fields of type int and float are numbers."""
+    """Back from tensors; fields of type int and float are numbers, one with a default may be missing."""
     names = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
-    if memory.keys() != names.keys():
+    needed = {field.name for field in fields(kind) if field.default is MISSING}  # type: ignore[arg-type]
+    if not needed <= memory.keys() <= names.keys():
         raise InvalidInput(
             "this run was begun by another version, which found clusters otherwise: run it anew"
         )

@@ -84,6 +84,8 @@ class Config(Recipe):
     """Write a checkpoint after every so many rounds."""
     warm_start: str | None = None
     """A run's folder to take the initial models from."""
+    continues: str | None = None
+    """Set by 'ifca continue': the run whose models, columns, scales and class names are gone on with."""
     baselines: tuple[str, ...] = ()
     """Algorithms to train after this one on the same data, for comparison."""
     code: str | None = None
@@ -219,9 +221,10 @@ def with_absolute_paths(config: Config) -> Config:
         config = replace(config, data=replace(config.data, folder=folder))
     elif isinstance(config.data, PartitionData) and config.data.path is not None:
         config = replace(config, data=replace(config.data, path=str(Path(config.data.path).resolve())))
-    if config.warm_start is not None:
-        config = replace(config, warm_start=str(Path(config.warm_start).resolve()))
-    return config
+    before = (
+        None if one is None else str(Path(one).resolve()) for one in (config.warm_start, config.continues)
+    )
+    return replace(config, **dict(zip(("warm_start", "continues"), before, strict=True)))  # type: ignore[arg-type]
 
 
 def config_dict(config: Config) -> dict[str, Any]:

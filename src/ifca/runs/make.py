@@ -16,6 +16,7 @@ from ifca.models import BuiltIn, as_factory, choose_model
 from ifca.models.task import Factory, Loss, Metric
 from ifca.runs.auto_k import recipe_of
 from ifca.runs.config import Config
+from ifca.runs.continued import continued_federation
 from ifca.runs.data_config import PublicData, SyntheticData
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, FunctionData
@@ -35,8 +36,8 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
     federation = federation or make_federation(config, code)
     if isinstance(config.data, SyntheticData):  # also where its clients are elsewhere
         federation = replace(federation, through_origin=True)
-    before = None if config.warm_start is None else Path(config.warm_start) / "models.safetensors"
-    warm, header = (None, {}) if before is None else models_of(before)
+    before = config.warm_start or config.continues
+    warm, header = (None, {}) if before is None else models_of(Path(before) / "models.safetensors")
     return Job(
         federation,
         recipe_of(vars(config), len(federation.train)),
@@ -72,7 +73,9 @@ def _own(field: str, name: str, code: Code, kind: type[Kind]) -> Kind:
 
 
 def make_federation(config: Config, code: Code | None = None) -> Federation:
-    """Load or draw the data, and scale them as the config says."""
+    """Load or draw the data, and scale them as the config says, or as the run that is continued was."""
+    if config.continues is not None:
+        return continued_federation(config)
     data, model = config.data, config.model
     features, target = getattr(data, "standardise", False), getattr(data, "standardise_target", False)
     return scaled(

@@ -19,6 +19,7 @@ from ifca.runs.auto_k import K
 from ifca.runs.chosen_methods import folder_name, other_method, with_methods
 from ifca.runs.comparison import comparison
 from ifca.runs.config import Config, with_absolute_paths
+from ifca.runs.continued import with_before
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
@@ -157,9 +158,13 @@ def _one_algorithm(
         check_finished(out, config, done)
         return done
     job = make(config, federation, code)
+    if config.continues is not None and not (out / CHECKPOINT).exists():
+        raise InvalidInput(f"{out}: it was cut off before it began; delete it and call 'ifca continue' again")
     fitted, reports = _best_start(config, job, out, callback)
     own = personalise(fitted) if config.personalise else None
     summary = write_results(out, fitted, config, reports, own)
+    if config.continues is not None:
+        summary = with_before(out, config, fitted, summary)
     callback.finished(summary)
     return summary
 

@@ -81,12 +81,7 @@ def train_in(
 ) -> Fitted:
     """Train one start of a job inside a folder, from its checkpoint where there is one. run: the run's id."""
     file, log = folder / CHECKPOINT, RoundLog(folder / ROUNDS)
-    expected = {
-        "run": run,
-        "config": _deciding(config),
-        "restart": restart,
-        "data": job.federation.fingerprint,
-    }
+    expected = _expected(job, config, restart, run)
     found: dict[str, Any] = {}
 
     def same(header: dict[str, Any]) -> None:
@@ -110,6 +105,18 @@ def train_in(
         return stop
 
     return fit(job, restart=restart, resume=state, on_round=on_round, history=history)
+
+
+def write_start(folder: Path, job: Job, config: Config, run: str | None, state: ClusterState) -> None:
+    """The state before round 0, where it is not the method's own: train_in goes on from it."""
+    expected = _expected(job, config, 0, run)
+    save_state(folder / CHECKPOINT, state, {**expected, "log": RoundLog(folder / ROUNDS).mark()})
+
+
+def _expected(job: Job, config: Config, restart: int, run: str | None) -> dict[str, Any]:
+    """What a checkpoint must say to be gone on with."""
+    data = job.federation.fingerprint
+    return {"run": run, "config": _deciding(config), "restart": restart, "data": data}
 
 
 def read_rounds(folder: Path) -> list[Record]:

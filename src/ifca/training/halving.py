@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ifca.core.errors import Diverged
@@ -42,13 +43,18 @@ def attempt(job: Job, halvings: int) -> Attempt:
     return Attempt(job, engine, problem_of(job, engine))
 
 
-def begin(job: Job, restart: int) -> tuple[Attempt, ClusterState]:
-    """The state before round 0; a start that trains (that of one-shot clustering) may diverge, too."""
+def begin(
+    job: Job, restart: int, start: Callable[[Problem, int], ClusterState] | None = None
+) -> tuple[Attempt, ClusterState]:
+    """The state before round 0; a start that trains (that of one-shot clustering) may diverge, too.
+
+    start: another one than the method's.
+    """
     progress = Progress()
     while True:
         now = attempt(job, len(progress.halved))
         try:
-            state = now.job.method.start(now.problem, restart)
+            state = (start or now.job.method.start)(now.problem, restart)
         except Diverged as reason:
             progress = _halved(now.job.recipe, progress, 0, reason)
         else:

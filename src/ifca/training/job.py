@@ -15,7 +15,7 @@ from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw, bernoulli
 from ifca.core.random import bits
 from ifca.core.recipe import Recipe
-from ifca.core.types import Params, Task
+from ifca.core.types import Params, Task, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.aside import WithAside
 from ifca.engines.base import Engine, TurnEngine
@@ -103,8 +103,11 @@ class Job:
 
     @property
     def models(self) -> int:
-        """How many models this job trains, at most."""
-        return self.method.models(self.recipe, len(self.federation.train))
+        """How many models this job trains, at most; clients may be fewer than the models of a warm start."""
+        places = self.method.models(self.recipe, len(self.federation.train))
+        if self.warm_start and self.method.at_most_k:
+            return max(places, min(self.recipe.k, model_count(self.warm_start)))
+        return places
 
     @property
     def method(self) -> Method:

@@ -27,14 +27,14 @@ from ifca.runs.own_data_config import GivenData
 from ifca.runs.results import finished_summary, write_results
 from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
 from ifca.use.card import write_card
+from ifca.use.continue_front import ContinueFront
 from ifca.use.export import export_trained
-from ifca.use.sklearn_front import SklearnFront
 from ifca.use.trained import open_trained
 
 Front = TypeVar("Front", bound="SavedFront")
 
 
-class SavedFront(SklearnFront):
+class SavedFront(ContinueFront):
     """The part of IFCA, an estimator of scikit-learn, that writes and reads folders."""
 
     models_: Params

@@ -1,0 +1,66 @@
+"""The verbs for a run whose clients' data have changed: check, continue."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ifca.cli.options import Json, Out, Owner, Quiet, RunFolder, Settings, Track, Trust
+
+NewData = Annotated[
+    Path, typer.Option("--data", help="New data of its clients: a folder of files, or one table.")
+]
+
+
+def check_command(
+    directory: RunFolder,
+    data: NewData,
+    owner: Owner = None,
+    as_json: Json = False,
+    trust: Trust = False,
+) -> None:
+    """Do a run's models still fit its clients? Who moved, whom no model fits; alarms with their evidence."""
+    from ifca.use.continue_run import check_run
+    from ifca.use.drift_words import report_lines
+
+    found = check_run(directory, data, client=owner, trust=trust)
+    typer.echo(json.dumps(found) if as_json else "\n".join(report_lines(found)))
+
+
+def continue_command(
+    directory: RunFolder,
+    data: NewData,
+    owner: Owner = None,
+    settings: Settings = None,
+    out: Out = None,
+    quiet: Quiet = False,
+    track: Track = None,
+    trust: Trust = False,
+) -> None:
+    """Train on from a run's models with new data of its clients; the run itself stays as it is."""
+    from ifca.report.terminal.show import watched
+    from ifca.runs.run_folder import next_directory, open_directory
+    from ifca.use.continue_run import continue_run
+    from ifca.use.drift_words import compared_lines, report_lines
+
+    folder = out or next_directory(open_directory(directory), verb="continued")
+    kept: list[dict[str, object]] = []
+
+    def train(told: object) -> None:
+        summary = continue_run(
+            directory,
+            data,
+            folder,
+            told,
+            settings=settings,
+            client=owner,
+            trust=trust,
+            told=lambda found: typer.echo("\n".join(report_lines(found))),
+        )
+        kept.append(summary)
+
+    watched(train, folder, quiet, track)
+    typer.echo("\n".join(compared_lines(kept[0]["continued"])))  # type: ignore[arg-type]

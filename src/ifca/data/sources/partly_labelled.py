@@ -1,0 +1,93 @@
+"""Clients of a run that is finished already, some of whom may have no labels now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ifca.core.errors import InvalidInput
+from ifca.data.assemble import as_array
+from ifca.data.clients import Client
+from ifca.data.problems import refuse
+from ifca.data.sources.columns import Columns, Rows, rows_of, with_test_part
+from ifca.data.sources.folder import client_files, load_npz, read_client
+from ifca.data.sources.prepared_clients import check_cells, clients_of
+from ifca.data.sources.table_files import KINDS as TABLES
+from ifca.data.sources.table_files import kind_of, name_of, read_table
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """The samples of a client that has no labels, prepared but not scaled."""
+
+    id: str
+    x: NDArray[Any]  # [n, ...]
+
+
+def partly_labelled(path: Path, columns: Columns) -> tuple[list[Client], list[Unlabelled]]:
+    """The clients of a file, of a folder of files, or of a table with a client column: with labels, without.
+
+    columns: with the preparation of the run. A row without a label is left out where others have one.
+    """
+    if not path.exists():
+        raise InvalidInput(f"{path}: no such file or folder")
+    files = client_files(path) if path.is_dir() else [path]
+    if kind_of(files[0]) in TABLES:
+        return _of_tables(files, columns)
+    clients, without = [], []
+    for file in files:
+        content = load_npz(file)
+        if "y" in content or "x" not in content:
+            clients.append(with_test_part(read_client(file, columns), columns))
+        else:
+            without.append(Unlabelled(file.stem, as_array("x", str(file), content["x"])))
+    return clients, without
+
+
+def _of_tables(files: list[Path], columns: Columns) -> tuple[list[Client], list[Unlabelled]]:
+    labelled: list[Rows] = []
+    without: list[Unlabelled] = []
+    for file in files:
+        table = read_table(file, refuse)
+        assert table is not None
+        name = None if columns.client in table.columns else name_of(file)
+        for rows in rows_of(table, columns, name, unlabelled=True):
+            has = _has_label(rows)
+            if has.any():
+                labelled.append(_taken(rows, has))
+            elif columns.preparation is None:
+                raise InvalidInput(f"{rows.source.name}: no row has a label, and the run knew no columns")
+            else:
+                check_cells([rows], columns.preparation, columns, refuse)
+                without.append(Unlabelled(rows.id, columns.preparation.prepared(rows.cells)))
+    return clients_of(labelled, columns), without
+
+
+def _has_label(rows: Rows) -> NDArray[np.bool_]:
+    """[n] which rows have one."""
+    if not rows.label:
+        return np.zeros(len(rows.places), bool)
+    has = np.ones(len(rows.places), bool)
+    for name in rows.label:
+        has &= ~rows.cells[name].missing
+    return has
+
+
+def _taken(rows: Rows, kept: NDArray[np.bool_]) -> Rows:
+    """Some of a client's rows."""
+    if kept.all():
+        return rows
+    places = np.flatnonzero(kept)
+    source = rows.source
+    if source.rows is not None:
+        source = replace(source, rows=source.rows[places])
+    cells = {name: one.take(places) for name, one in rows.cells.items()}
+    test, where = rows.test[places], rows.places[places]
+    if test.all():
+        raise InvalidInput(f"{source.name}: all rows with a label are to test on")
+    left = rows.unlabelled + int((~kept).sum())
+    return replace(rows, cells=cells, source=source, test=test, places=where, unlabelled=left)

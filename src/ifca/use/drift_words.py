@@ -1,0 +1,126 @@
+"""What is said of new data, sentence by sentence, with the numbers that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def client_alarm(row: dict[str, Any]) -> str:
+    """A client's loss has left the band of its cluster. row: as of checked."""
+    own = row["cluster"] if row["was"] is None else row["was"]
+    first = (
+        f"{row['client']} loses {row['loss_own']:.3g} a sample with model {own}, usual is at most "
+        f"{row['limit']:.3g} (p = {row['p']:.1g}, {row['samples']} samples)"
+    )
+    if row["best_p"] > 0.01 or not row["best_above_limit"]:
+        return f"{first}; model {row['cluster']} fits it: {row['loss']:.3g}"
+    best = (
+        ""
+        if row["cluster"] == own
+        else f"; the best of the others, model {row['cluster']}: {row['loss']:.3g}"
+    )
+    return f"{first}{best}; no model fits it"
+
+
+def cluster_alarm(row: dict[str, Any]) -> str:
+    """The clients of a cluster lose more than they did."""
+    return (
+        f"cluster {row['cluster']}: its {row['clients']} clients lose {row['more']:.3g} a sample more with "
+        f"its model than in the run, where it was {row['then']:.3g} (t = {_t(row['t'])}, p = {row['p']:.1g})"
+    )
+
+
+def moved(row: dict[str, Any]) -> str:
+    """From which model to which, with how much loss less."""
+    errors = row["margin_in_errors"]
+    sure = "" if errors is None else f", {errors:.1f} standard errors"
+    doubt = " (not sure)" if errors is not None and errors < 2 else ""
+    return (
+        f"{row['client']} moved from model {row['was']} to model {row['cluster']}: it loses "
+        f"{row['saved']:.3g} a sample less ({row['loss_own']:.3g} -> {row['loss']:.3g}{sure}){doubt}"
+    )
+
+
+def joined(row: dict[str, Any]) -> str:
+    """A client that the run did not know, and that a model fits."""
+    usual = "" if row["best_limit"] is None else f", usual is at most {row['best_limit']:.3g}"
+    return f"{row['client']} is new: model {row['cluster']} fits it best, loss {row['loss']:.3g}{usual}"
+
+
+def without_labels(row: dict[str, Any]) -> str:
+    """How a client without labels got its model, and how sure that is."""
+    name, model, tried = row["client"], row["cluster"], row["tried"]
+    if not tried:
+        return f"{name} has no labels: model {model} is the most confident; nobody has labels to try that by"
+    share = f"by confidence alone {row['right']} of {tried} clients with labels would get their own model"
+    if row["by"] == "confidence":
+        ahead = (
+            ""
+            if row["margin_in_errors"] is None
+            else f", {row['margin_in_errors']:.1f} standard errors ahead"
+        )
+        return f"{name} has no labels: model {model} by confidence{ahead}; {share}"
+    keeps = f"it keeps model {model} of the run" if row["by"] == "run" else f"model {model} is a guess"
+    return f"{name} has no labels: {keeps}, because confidence does not tell these models apart ({share})"
+
+
+def report_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What was found of the new data, before anything is trained."""
+    rows = found["clients"]
+    by = {
+        name: [one for one in rows if one["state"] == name]
+        for name in ("stayed", "moved", "joined", "misfit")
+    }
+    counts = [
+        f"{len(by['stayed'])} stayed",
+        f"{len(by['moved'])} moved",
+        f"{len(by['joined'])} new",
+        f"{len(by['misfit'])} fit no model",
+        f"{len(found['unlabelled'])} without labels",
+        f"{len(found['gone'])} not in the new data",
+    ]
+    yield f"clients: {', '.join(counts)}"
+    yield from map(moved, by["moved"])
+    yield from map(joined, by["joined"])
+    yield from map(without_labels, found["unlabelled"])
+    if found["gone"]:
+        more = ", ..." if len(found["gone"]) > 10 else ""
+        yield f"not in the new data: {', '.join(found['gone'][:10])}{more}"
+    for sentence in found["alarms"]:
+        yield f"alarm: {sentence}"
+    if not found["alarms"]:
+        yield "no alarm: every client loses what is usual in its cluster"
+    if not found["held_out"]:
+        yield (
+            "the run kept no samples apart, so what is usual was measured on samples that it trained on: new "
+            "samples exceed that more often, and alarms may be false (data.test_share keeps some apart)"
+        )
+    else:
+        yield (
+            f"alarms are raised at level {found['level']:.0%}: where nothing has changed, about one check in "
+            "a hundred raises any"
+        )
+
+
+def compared_lines(found: dict[str, Any]) -> Iterator[str]:
+    """What continuing brought, on samples that were kept apart. found: the part "continued" of a summary."""
+    compared = found.get("compared")
+    if compared is None:
+        yield "the new data have no test samples, so before and after cannot be compared"
+        return
+    ways = compared["ways"]
+    named = {
+        "as_it_was": "each client with the model that it had",
+        "earlier_models": "with the best of the earlier models",
+        "after": "with the models as they are now",
+    }
+    yield f"on {compared['samples']} test samples of the new data:"
+    for name, words in named.items():
+        accuracy = ways[name]["accuracy"]
+        right = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
+        yield f"  {words}: loss {ways[name]['loss']:.4g}{right}"
+
+
+def _t(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.1f}"
