@@ -86,8 +86,8 @@ class Job:
             )
         if self.recipe.private and self.attack is not None:
             raise InvalidInput(
-                "an attack and privacy (dp_epsilon, dp_noise) are not rehearsed together: attackers would not "
-                "clip their changes, and epsilon holds for clients that do"
+                "an attack and privacy (dp_epsilon, dp_noise) are not rehearsed together: attackers would "
+                "not clip their changes, and epsilon holds for clients that do"
             )
         if self.method.clustered and not self.method.at_most_k and self.recipe.k > m:
             raise InvalidInput(f"k is {self.recipe.k}, but the federation has only {m} clients")
