@@ -46,6 +46,15 @@ class Needs:
     aside: bool = False  # it trains without the samples that it sets aside to compare models by
 
 
+class Rejection(NamedTuple):
+    """A reply that is not used (core/checks.py)."""
+
+    row: int  # whose, among those who were asked
+    kind: str
+    detail: str
+    cluster: int = -1  # the model that it was to change; -1: not known
+
+
 class Replies(NamedTuple):
     """The replies of the p participants of a round, in their order."""
 
@@ -57,6 +66,7 @@ class Replies(NamedTuple):
     updates: Updates | None = None  # where asked for
     answered: Tensor | None = None  # which participants replied; p counts only these. None: all of them
     carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
+    rejected: tuple[Rejection, ...] = ()  # replies that came and are not used
 
 
 class Savings(NamedTuple):

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.averages import fold, zero_sum
+from ifca.core.checks import capped_weights, change_lengths, local_steps, unusable, within_others
 from ifca.core.client import change
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
-from ifca.core.types import ClientReply, Params, model_count
+from ifca.core.replies import Needs, Rejection, Replies, Updates
+from ifca.core.types import ClientReply, ClusterSum, Params, model_count
 from ifca.engines.updates import Again, Kept
-from ifca.methods.aggregation import aggregated, client_weights, rule_of
+from ifca.methods.aggregation import aggregated, client_weights, rule_of, weighs
 from ifca.methods.registry import shared_parameters
 
 
@@ -29,19 +30,22 @@ class Collected:
         needs: Needs,
         again: Again,
         budget: int,
+        *,
+        checked: bool = False,
     ) -> None:
         """sizes: [p] samples; known: [p] the one model each is sent, -1: all; again: takes the turns of some
-        rows once more; budget: bytes of updates to keep.
+        rows once more; budget: bytes of updates to keep; checked: whatever the recipe says.
         """
         self.recipe, self.theta, self.needs, self.rule = recipe, theta, needs, rule_of(recipe)
+        self.checked, self.judged = checked or recipe.check_updates, known < 0
         k, like = model_count(theta), next(iter(theta.values()))
-        self.weight = client_weights(recipe, sizes, like)
+        self.weight, self.steps = client_weights(recipe, sizes, like), local_steps(recipe, sizes)
         self.identity = torch.empty(len(sizes), dtype=torch.long)
         self.loss = torch.empty(len(sizes), dtype=like.dtype)
-        judged = needs.losses and bool((known < 0).any())
+        judged = (needs.losses or self.checked) and bool(self.judged.any())
         self.losses = torch.full((len(sizes), k), torch.nan, dtype=like.dtype) if judged else None
         self.total = zero_sum(theta)
-        single = needs.updates or not self.rule.additive
+        single = needs.updates or not self.rule.additive or self.checked
         self.kept = Kept(theta, len(sizes), budget, again) if single else None
         width = 0 if needs.sketch is None else needs.sketch.width
         self.sketch = torch.empty(len(sizes), width, dtype=like.dtype)
@@ -52,7 +56,7 @@ class Collected:
         self.loss[place] = reply.losses.gather(1, reply.identity[:, None])[:, 0].cpu()
         if self.losses is not None:
             self.losses[place] = reply.losses.cpu()
-        if self.rule.additive:
+        if self.rule.additive and not self.checked:
             fold(self.total, reply.identity, reply.update, self.weight[place.to(self.weight.device)])
         if self.kept is not None:
             self.kept.add(place, reply.update)
@@ -61,15 +65,62 @@ class Collected:
 
     def replies(self) -> Replies:
         """What the server is given."""
-        updates = None if self.kept is None else self.kept.updates()
+        updates: Updates | None = None if self.kept is None else self.kept.updates()
+        rejected = list[Rejection]()
+        if self.checked and updates is not None:
+            rejected = self._rejected(updates)
+            updates = self._without(rejected, updates)
         if updates is not None and not self.rule.additive:
             shared = shared_parameters(self.recipe, list(self.theta))
             self.total = aggregated(self.rule, self.theta, updates, self.identity, self.weight, shared)
+        elif updates is not None and self.checked:
+            add_updates(self.total, updates, self.identity, self.weight)
         return Replies(
             self.identity,
             self.loss,
-            self.losses,
+            self.losses if self.needs.losses else None,
             self.total,
             None if self.needs.sketch is None else self.sketch,
             updates if self.needs.updates else None,
+            answered=_all_but(rejected, len(self.judged)) if rejected else None,
+            rejected=tuple(rejected),
         )
+
+    def _rejected(self, updates: Updates) -> list[Rejection]:
+        """Replies that are not used."""
+        option, step = self.recipe.option, self.recipe.step_size
+        length = change_lengths(option, step, self.theta, updates, self.identity)
+        claimed = torch.full((len(length), model_count(self.theta)), torch.nan, dtype=self.loss.dtype)
+        claimed[torch.arange(len(length)), self.identity] = self.loss
+        losses = claimed if self.losses is None else self.losses
+        return unusable(self.theta, length, self.identity, losses, self.judged, self.steps)
+
+    def _without(self, rejected: list[Rejection], updates: Updates) -> Updates:
+        """The updates of the others; all that is known of them stays, each one's word as far as it may go."""
+        used = _all_but(rejected, len(self.judged))
+        self.identity, self.sketch = self.identity[used], self.sketch[used]
+        self.loss = within_others(self.loss[used])
+        if self.losses is not None:
+            self.losses = within_others(self.losses[used])
+        self.weight = self.weight[used.to(self.weight.device)]
+        if weighs(self.recipe):
+            self.weight = capped_weights(self.weight, self.identity)
+        return updates.of(torch.nonzero(used)[:, 0])
+
+
+def add_updates(total: ClusterSum, updates: Updates, own: Tensor, weight: Tensor) -> None:
+    """Add sum over i of s_ij w_i update_i, one client after the other as fold does. own, weight: [p]."""
+    names, heavy = frozenset(total.total), weight.double()
+    for part, values in zip(updates.layout(names), updates.blocks(names), strict=True):
+        flat = total.total[part.name].view(len(total.weight), -1)[:, part.start : part.start + part.width]
+        for i, j in enumerate(own.tolist()):
+            flat[j] += heavy[i] * values[i].double()
+    for i, j in enumerate(own.tolist()):
+        total.weight[j] += heavy[i]
+
+
+def _all_but(rejected: list[Rejection], p: int) -> Tensor:
+    """Whose replies are used: [p]."""
+    used = torch.ones(p, dtype=torch.bool)
+    used[[one.row for one in rejected]] = False
+    return used

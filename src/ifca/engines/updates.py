@@ -78,7 +78,7 @@ class Kept:
         """The updates of some participants. places: [c] among the p; update: [c, ...]."""
         if self.held is not None:
             for name, value in update.items():
-                self.held[name][places.to(value.device)] = value.flatten(1)
+                self.held[name][places.to(value.device)] = _flat(value)
 
     def updates(self) -> BlockedUpdates:
         """What rules and methods are given."""
@@ -93,4 +93,9 @@ class Kept:
             )
             return
         for at, update in self.again(rows):
-            yield at, [update[name].flatten(1)[:, start : start + width] for name, start, width in parts]
+            yield at, [_flat(update[name])[:, start : start + width] for name, start, width in parts]
+
+
+def _flat(value: Tensor) -> Tensor:
+    """[c, ...] -> [c, numbers]; a parameter may be one number."""
+    return value.reshape(len(value), -1)

@@ -122,7 +122,8 @@ def widened(state: ClusterState, identity: Tensor) -> ClusterState:
     none = torch.zeros_like(identity)
     more = {"identity": identity, "asked": none - 1, "bytes_down": none, "bytes_up": none}
     rows = {name: torch.cat([getattr(state, name), value]) for name, value in more.items()}
-    return ClusterState(**{**vars(state), **rows})
+    checks = {name: torch.cat([value, none]) for name, value in state.checks.items()}
+    return ClusterState(**{**vars(state), **rows, "checks": checks})
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ def applies(task: Task, recipe: Recipe) -> bool:
     """The paper's turn, plain steps on whole data, and a linear first layer that no regulariser touches."""
     if method_of(recipe.algorithm).client is not client_round or not optimiser_of(recipe).plain:
         return False
+    if recipe.check_updates:  # which looks at every update by itself
+        return False
     if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False
     if recipe.l2 == 0:

@@ -1,0 +1,39 @@
+"""Rejected replies in the state and the record of a round: who, why, and who is left out from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ifca.core.callbacks import Record
+from ifca.core.checks import in_a_row, left_out
+from ifca.core.replies import Replies
+from ifca.core.types import ClusterState
+
+
+def checked(
+    ids: Sequence[str], before: ClusterState, after: ClusterState, asked: Tensor, replies: Replies
+) -> tuple[ClusterState, Record]:
+    """The state after a round with each client's rejections in a row, and what its record says of them.
+
+    ids: [m] the clients' names; asked: [p]. Nothing is said of a round in which nobody was rejected.
+    """
+    m = len(before.identity)
+    if not replies.rejected and not before.checks:
+        return after, {}
+    used = torch.ones(len(asked), dtype=torch.bool) if replies.answered is None else replies.answered
+    count = before.checks.get("in_a_row", torch.zeros(m, dtype=torch.long))
+    after = replace(after, checks={"in_a_row": in_a_row(count, asked, replies.rejected, used)})
+    told: Record = {}
+    if replies.rejected:
+        told["rejected"] = [
+            {"client": ids[int(asked[one.row])], "why": one.kind, "detail": one.detail}
+            for one in replies.rejected
+        ]
+    gone = left_out(after.checks, m) & ~left_out(before.checks, m)
+    if bool(gone.any()):
+        told["left_out"] = [ids[i] for i in torch.nonzero(gone)[:, 0].tolist()]
+    return after, told
