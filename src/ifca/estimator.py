@@ -113,6 +113,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         participation: float = 1.0,
         aggregation: str = "mean",
         weighted: bool = False,
+        check_updates: bool = False,
         server_optimizer: ServerOptimizer = "none",
         server_step_size: float | None = None,
         server_betas: tuple[float, float] = (0.9, 0.99),
@@ -242,10 +243,8 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         ours = isinstance(job.model, BuiltIn) and self.loss is None
         named = ModelConfig(name=(self.model or "auto") if ours else GIVEN)
         settings = {name: getattr(self, name) for name in ("engine", "device", "precision", "memory_budget")}
-        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)} | {
-            "k": self.k,
-            "rounds": self.rounds,
-        }
+        recipe = {f.name: getattr(job.recipe, f.name) for f in fields(Recipe)}
+        recipe |= {"k": self.k, "rounds": self.rounds}
         return Config(**recipe, **settings, model=named, data=GivenData("python", self.client))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ifca.core.identity import identity
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Rejection, Savings, Updates
+from ifca.core.replies import Rejection, Savings, Solutions, Updates
 from ifca.core.types import Params
 
 TOO_LONG = 10.0  # times the median length of the cohort's changes; honest ones were seen at up to 2.5
@@ -143,6 +143,13 @@ def capped_savings(found: Savings) -> Savings:
     total[told], square[told] = weight[:, None] * fine, weight[:, None] * least.square()
     samples[told] = weight.long()
     return found._replace(samples=samples, total=total, square=square)
+
+
+def without_far(found: Solutions) -> Solutions:
+    """The solutions of the probe without those that are far longer than the others'."""
+    answered, (points,) = found.answered.clone(), found.theta.values()
+    answered[torch.nonzero(answered)[far_solutions(points[answered]), 0]] = False
+    return found._replace(answered=answered)
 
 
 def far_solutions(points: Tensor) -> list[int]:

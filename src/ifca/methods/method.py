@@ -64,6 +64,7 @@ class Problem:
     """Of such solutions."""
     cluster: Callable[[Params], Tensor]
     """models [m, ...] -> clusters [m], by the clusterer of the job (line 2 of Algorithm 1)."""
+    checked: bool = False  # clients' words are held against each other: one may be lying
 
     @property
     def m(self) -> int:

@@ -10,8 +10,15 @@ from torch import Tensor
 
 from ifca.core.callbacks import Record
 from ifca.core.checks import in_a_row, left_out
+from ifca.core.recipe import Recipe
 from ifca.core.replies import Replies
 from ifca.core.types import ClusterState
+from ifca.engines.base import Engine
+
+
+def is_checked(recipe: Recipe, engine: Engine | None) -> bool:
+    """Whether clients' words are held against each other: always where they are elsewhere."""
+    return recipe.check_updates or (engine is not None and engine.name == "flower")
 
 
 def checked(

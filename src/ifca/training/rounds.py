@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.callbacks import Record
-from ifca.core.checks import left_out
+from ifca.core.checks import capped_savings, left_out
 from ifca.core.errors import Diverged, TooFewClients
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
+from ifca.core.replies import Needs, Replies, Savings
 from ifca.core.sampling import participants
-from ifca.core.types import ClusterState
+from ifca.core.types import ClusterState, Params
 from ifca.data import Clients
 from ifca.engines.base import SUMS, Engine
 from ifca.engines.live_models import train_live
 from ifca.methods import Ask, Problem, Round
-from ifca.training.checked import checked
+from ifca.training.checked import checked, is_checked
 from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due, with_held_out
 from ifca.training.evaluate import evaluate
 from ifca.training.going_back import back_to_kept, looked_at
@@ -83,7 +83,7 @@ def finished(
     """The state that is kept after the last round, and that round's record with what was still decided."""
     if job.recipe.early_stopping:
         state = back_to_kept(state)
-    after, events = job.method.finish(problem, state, ask_of(engine))
+    after, events = job.method.finish(problem, state, ask_of(engine, job.recipe))
     if after is state:
         return state, record
     more = {f"bytes_{way}": getattr(after, f"bytes_{way}") - getattr(state, f"bytes_{way}") for way in WAYS}
@@ -140,20 +140,24 @@ def one_round(
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
     now = Round(who, known, replies)
-    after, events = job.method.server(problem, state, now, ask_of(engine))
+    after, events = job.method.server(problem, state, now, ask_of(engine, job.recipe))
     after = looked_at(job.recipe, state, after, who, replies.loss)
     after, told = checked(job.federation.train.ids, state, after, asked, replies)
     record = {**describe(job, state, after, who, known, replies), **told}
     return after, record if events is None else {**record, "events": events}
 
 
-def ask_of(engine: Engine) -> Ask:
+def ask_of(engine: Engine, recipe: Recipe) -> Ask:
     """What a server may ask of this engine's clients beside a round."""
 
     def turn(state: ClusterState, some: Tensor, models: Tensor, needs: Needs = SUMS) -> Replies:
         return train_live(engine, state, some, models, needs)
 
-    return Ask(turn, engine.compare)
+    def compare(theta: Params, who: Tensor, own: Tensor, others: Tensor) -> Savings:
+        said = engine.compare(theta, who, own, others)
+        return capped_savings(said) if is_checked(recipe, engine) else said
+
+    return Ask(turn, compare)
 
 
 def describe(
