@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,3 +46,14 @@ def checked(
     if bool(gone.any()):
         told["left_out"] = [ids[i] for i in torch.nonzero(gone)[:, 0].tolist()]
     return after, told
+
+
+def rejected_in(history: Sequence[Record]) -> dict[str, Any]:
+    """What a summary says of all rounds: how many replies, by client and by reason, and who was left out."""
+    found = [one for record in history for one in record.get("rejected", [])]
+    return {
+        "replies": len(found),
+        "clients": dict(Counter(one["client"] for one in found)),
+        "why": dict(Counter(one["why"] for one in found)),
+        "left_out": {name: record["round"] + 1 for record in history for name in record.get("left_out", [])},
+    }
