@@ -109,6 +109,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         aggregation: str = "mean",
         attackers: float = 0.2,
         weighted: bool = False,
+        check_updates: bool = False,
         server_optimizer: ServerOptimizer = "none",
         server_step_size: float | None = None,
         server_betas: tuple[float, float] = (0.9, 0.99),

@@ -136,7 +136,7 @@ def round_seconds(job: Job, rounds: int) -> float:
     def one(state: ClusterState) -> ClusterState:
         who, known = taking_part(job, state)
         replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
-        ask = ask_of(engine)
+        ask = ask_of(engine, job.recipe)
         return job.method.server(problem, state, Round(who, known, replies), ask)[0]
 
     warm = 3 if job.device.type == "cuda" or job.recipe.stable_after else int(job.engine != "loop")

@@ -50,6 +50,15 @@ class Needs:
     aside: bool = False  # it trains without the samples that it sets aside to compare models by
 
 
+class Rejection(NamedTuple):
+    """A reply that is not used (core/checks.py)."""
+
+    row: int  # whose, among those who were asked
+    kind: str
+    detail: str
+    cluster: int = -1  # the model that it was to change; -1: not known
+
+
 class Replies(NamedTuple):
     """The replies of the p participants of a round, in their order."""
 
@@ -62,6 +71,7 @@ class Replies(NamedTuple):
     answered: Tensor | None = None  # which participants replied; p counts only these. None: all of them
     carried: tuple[Tensor, Tensor] | None = None  # bytes down, up by client [m], measured; None: as counted
     clipped: Tensor | None = None  # [p] whose change was shortened, with differential privacy
+    rejected: tuple[Rejection, ...] = ()  # replies that came and are not used
 
 
 class Savings(NamedTuple):

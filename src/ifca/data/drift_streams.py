@@ -23,7 +23,8 @@ from ifca.core.random import bits
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
 
-Floats, Ints = NDArray[np.float64], NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Plan = Literal["together", "staggered"]
 CLIENTS, STEPS = 10, 10
 SEA = (9.0, 8.0, 7.0, 9.5)

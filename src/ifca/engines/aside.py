@@ -80,6 +80,9 @@ class WithAside:
             table[who] = part
         return Scores(*tables)
 
+    def leave_out(self, who: Tensor) -> None:
+        """Their data are here: they take part in no round (training/rounds.py), and are scored as all are."""
+
     def solve(self) -> Solutions:
         """On what clients keep."""
         kept, size = self._parts[0], 1 if self._plain else CHUNK

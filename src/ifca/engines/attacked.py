@@ -14,9 +14,9 @@ from ifca.core.attacks import Attack, Block, Seen
 from ifca.core.averages import running_statistics
 from ifca.core.random import generator, key_of
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Part, Updates
+from ifca.core.replies import Part
 from ifca.core.sketch import Sketch
-from ifca.core.types import ClusterSum, Params
+from ifca.core.types import Params
 from ifca.engines.updates import BlockedUpdates
 
 
@@ -199,17 +199,3 @@ def replaced(updates: BlockedUpdates, rows: Tensor, sent: Params) -> BlockedUpda
             yield others, [sent[n][which, start : start + width] for n, start, width in parts]
 
     return replace(updates, form=form)
-
-
-def add_updates(total: ClusterSum, updates: Updates, identity: Tensor, weight: Tensor) -> None:
-    """Add sum over i of s_ij w_i update_i, as fold does of updates that are there at once. identity, weight:
-    [p]. A value that is not finite stays in its own cluster.
-    """
-    names, weight = frozenset(total.total), weight.double()
-    members = {j: torch.nonzero(identity == j)[:, 0].to(weight.device) for j in set(identity.tolist())}
-    for j, mine in members.items():
-        total.weight[j] += weight[mine].sum()
-    for part, value in zip(updates.layout(names), updates.blocks(names), strict=True):
-        flat = total.total[part.name].view(len(total.weight), -1)[:, part.start : part.start + part.width]
-        for j, mine in members.items():
-            flat[j] += weight[mine] @ value[mine].double()

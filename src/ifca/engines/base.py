@@ -39,6 +39,10 @@ class Engine(TurnEngine, Protocol):
         """Judge on each client only the model own[i], on the samples that it set aside; NaN: it has none."""
         ...
 
+    def leave_out(self, who: Tensor) -> None:
+        """Ask clients who [m] nothing any more: their replies were rejected too often."""
+        ...
+
     def solve(self) -> Solutions:
         """Every client's solution of the probe (core/probe.py), without the samples that it sets aside."""
         ...

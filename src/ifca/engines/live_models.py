@@ -27,7 +27,11 @@ def train_live(
         total.total[name][places] = value
     total.weight[places] = replies.total.weight
     losses = None if replies.losses is None else _spread(replies.losses, places, len(state.live))
-    return replies._replace(identity=places[replies.identity], losses=losses, total=total)
+    own = places[replies.identity]
+    rejected = tuple(
+        one if one.cluster < 0 else one._replace(cluster=int(places[one.cluster])) for one in replies.rejected
+    )
+    return replies._replace(identity=own, losses=losses, total=total, rejected=rejected)
 
 
 def live_part(theta: Params, live: Tensor, known: Tensor) -> tuple[Params, Tensor, Tensor]:

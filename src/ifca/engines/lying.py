@@ -26,6 +26,10 @@ class Lying:
         """As the engine does."""
         return self.engine.train(theta, who, known, t, needs)
 
+    def leave_out(self, who: Tensor) -> None:
+        """As the engine does."""
+        self.engine.leave_out(who)
+
     def fits(self, theta: Params) -> None:
         """As the engine does."""
         self.engine.fits(theta)

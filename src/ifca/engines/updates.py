@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ifca.core.replies import Part
-from ifca.core.types import Params
+from ifca.core.replies import Part, Updates
+from ifca.core.types import ClusterSum, Params
 
 Form = Callable[[Tensor, list[Part]], Iterator[tuple[Tensor, list[Tensor]]]]
 """rows [r], parts -> for some rows at a time their places among the r, and the values of each part."""
@@ -78,7 +78,7 @@ class Kept:
         """The updates of some participants. places: [c] among the p; update: [c, ...]."""
         if self.held is not None:
             for name, value in update.items():
-                self.held[name][places.to(value.device)] = value.flatten(1)
+                self.held[name][places.to(value.device)] = _flat(value)
 
     def updates(self) -> BlockedUpdates:
         """What rules and methods are given."""
@@ -93,4 +93,20 @@ class Kept:
             )
             return
         for at, update in self.again(rows):
-            yield at, [update[name].flatten(1)[:, start : start + width] for name, start, width in parts]
+            yield at, [_flat(update[name])[:, start : start + width] for name, start, width in parts]
+
+
+def _flat(value: Tensor) -> Tensor:
+    """[c, ...] -> [c, numbers]; a parameter may be one number."""
+    return value.reshape(len(value), -1)
+
+
+def add_updates(total: ClusterSum, updates: Updates, own: Tensor, weight: Tensor) -> None:
+    """Add sum over i of s_ij w_i update_i, one client after the other as fold does. own, weight: [p]."""
+    names, heavy = frozenset(total.total), weight.double()
+    for part, values in zip(updates.layout(names), updates.blocks(names), strict=True):
+        flat = total.total[part.name].view(len(total.weight), -1)[:, part.start : part.start + part.width]
+        for i, j in enumerate(own.tolist()):
+            flat[j] += heavy[i] * values[i].double()
+    for i, j in enumerate(own.tolist()):
+        total.weight[j] += heavy[i]

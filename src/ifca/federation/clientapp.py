@@ -156,7 +156,8 @@ def take_turn(job: Job, content: RecordDict) -> RecordDict:
     if turn["half"]:
         sent = select(theta, j)
         update = {n: _half(v, sent[n], job.recipe.option == "model") for n, v in update.items()}
-    told = MetricRecord({"round": t, "identity": j, "losses": reply.losses.double().tolist()})
+    losses, samples = reply.losses.double().tolist(), int(clients.sizes[0])
+    told = MetricRecord({"round": t, "identity": j, "losses": losses, "samples": samples})
     return RecordDict({UPDATE: to_record(update), REPLY: told})
 
 

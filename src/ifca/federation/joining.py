@@ -14,7 +14,7 @@ from ifca.data import Federation
 from ifca.engines.flower import Roster
 from ifca.methods import Method, method_of
 from ifca.runs.results import SUMMARY
-from ifca.runs.run_folder import CHECKPOINT
+from ifca.runs.run_folder import CHECKPOINT, SERVED
 from ifca.training.checkpoint import load_state, save_state
 
 
@@ -23,7 +23,7 @@ def add_clients_to_checkpoints(out: Path, before: Roster, after: Federation, rec
     new = len(after.train) - len(before.members)
     if not before.members or not new:
         return
-    for file in out.rglob(CHECKPOINT):
+    for file in [*out.rglob(CHECKPOINT), *out.rglob(SERVED)]:
         header: dict[str, Any] = {}
         state = load_state(file, torch.device("cpu"), header.update)
         method = method_of(header["config"]["algorithm"])

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ifca.core.callbacks import Record
+from ifca.core.checks import left_out
 from ifca.core.errors import InvalidInput, TooFewClients
 from ifca.core.types import ClusterState
 from ifca.engines.flower.exchange import Answers, Exchange
@@ -128,6 +129,7 @@ class IFCAStrategy(Strategy):
                 self.job, self._problem, self._engine, self.state, self._who, self._known
             )
             self.history.append(record)
+            self._engine.leave_out(left_out(self.state.checks, len(self.state.identity)))
         except TooFewClients as reason:
             logging.getLogger("ifca.federation").warning("%s", reason)
         ends = server_round == self._last and bool(self.history)

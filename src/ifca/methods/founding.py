@@ -18,16 +18,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.checks import MANY
 from ifca.core.identity import identity
 from ifca.core.random import UInts
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params
-from ifca.methods.method import Compare
+from ifca.methods.method import Compare, Problem
 from ifca.methods.referee import Sums, above_zero
 
 Floats = NDArray[np.float64]
 AGAIN = 16  # rounds after which free places are tried; then after four times as many, and so on
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
+
+
+def groups_of(problem: Problem, solutions: Solutions) -> tuple[Tensor, list[Savings]]:
+    """A group of each client [m], and what clients said of proposals."""
+    asked = solutions, problem.compare, problem.models, problem.keys, problem.recipe.alpha
+    if problem.checked:
+        return founded_by_several(*asked)
+    group, said = founded(*asked)
+    return group, [] if said is None else [said]
 
 
 def founded(
@@ -46,9 +56,34 @@ def founded(
         groups[here] = proposals[0]
         return groups, None
     found = _compared(solutions, compare, here, proposals)
-    sums = Sums(*(float(part.sum()) for part in (found.samples, found.total, found.square)))
-    groups[here] = proposals[above_zero(sums)[1] <= alpha]
+    groups[here] = proposals[_loses(found, alpha)]
     return groups, found
+
+
+def founded_by_several(
+    solutions: Solutions, compare: Compare, k: int, keys: UInts, alpha: float
+) -> tuple[Tensor, list[Savings]]:
+    """The same where a client may be lying: one that is a group by itself takes no place that others need.
+
+    The others are put into k groups without it, and say whether they lose beyond doubt where it has a place.
+    """
+    group, said = founded(solutions, compare, k, keys, alpha)
+    heard, here = [] if said is None else [said], solutions.answered
+    sizes = torch.bincount(group[here])
+    others = here & (sizes[group.clamp(min=0)] > 1)
+    if bool(others[here].all()) or int(others.sum()) < MANY:
+        return group, heard
+    without, said = founded(solutions._replace(answered=others), compare, k, keys, alpha)
+    heard += [] if said is None else [said]
+    seen = numbered(group[others], keys[others.numpy()])
+    heard.append(_compared(solutions, compare, others, [seen, without[others]]))
+    return without if _loses(heard[-1], alpha) else group, heard
+
+
+def _loses(found: Savings, alpha: float) -> bool:
+    """Whether clients lose beyond doubt."""
+    sums = Sums(*(float(part.sum()) for part in (found.samples, found.total, found.square)))
+    return above_zero(sums)[1] <= alpha
 
 
 def _compared(solutions: Solutions, compare: Compare, here: Tensor, proposals: list[Tensor]) -> Savings:

@@ -22,7 +22,7 @@ from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, given_state, initial_state, next_pace, with_comparison
-from ifca.methods.founding import bisected, founded, is_trial, own_is_best, to_go
+from ifca.methods.founding import bisected, groups_of, is_trial, own_is_best, to_go
 from ifca.methods.groups import FREE, HELD, JUDGED, Memory, Step, memory_of, merged, parted, settled
 from ifca.methods.ifca_plain import choose
 from ifca.methods.memory import tensors_of
@@ -47,7 +47,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     if k == 1:
         return initial_state(drawn, nobody)
     solutions = problem.solve()
-    group, said = founded(solutions, problem.compare, k, problem.keys, problem.recipe.alpha)
+    group, heard = groups_of(problem, solutions)
     live = torch.arange(k) <= int(group.max())
     theta = {name: value[:1].expand_as(value).clone() for name, value in drawn.items()}
     memory = Memory(
@@ -64,7 +64,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     )
     state = initial_state(without(theta, places_of(~live)), group, live)
     state = replace(state, bytes_down=solutions.bytes_down, bytes_up=solutions.bytes_up)
-    if said is not None:
+    for said in heard:
         state = with_comparison(
             state, Wire.of(solutions.theta, torch.ones(2), frozenset()), solutions.answered, said
         )

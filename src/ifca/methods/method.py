@@ -64,6 +64,7 @@ class Problem:
     """Of such solutions."""
     cluster: Callable[[Params], Tensor]
     """models [m, ...] -> clusters [m], by the clusterer of the job (line 2 of Algorithm 1)."""
+    checked: bool = False  # clients' words are held against each other: one may be lying
 
     @property
     def m(self) -> int:
@@ -122,7 +123,8 @@ def widened(state: ClusterState, identity: Tensor) -> ClusterState:
     none = torch.zeros_like(identity)
     more = {"identity": identity, "asked": none - 1, "bytes_down": none, "bytes_up": none}
     rows = {name: torch.cat([getattr(state, name), value]) for name, value in more.items()}
-    return ClusterState(**{**vars(state), **rows})
+    checks = {name: torch.cat([value, none]) for name, value in state.checks.items()}
+    return ClusterState(**{**vars(state), **rows, "checks": checks})
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ifca.report.read_run import RunFolder
-from ifca.report.words import number
+from ifca.report.words import count, listed, number
 
+NAMED = 5  # clients that are named
+WHY = {
+    "too-large": "the change was far longer than the others'",
+    "contradicts-losses": "the losses contradict the cluster that was claimed",
+    "not-finite": "a value was no number",
+    "wrong-count": "the number of samples was another than when the client joined",
+    "wrong-shape": "the update did not fit the model",
+    "malformed": "the reply could not be read",
+    "stale": "the reply belonged to another round",
+    "cluster-out-of-range": "the cluster does not exist",
+}
 DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
 
 
@@ -25,6 +36,22 @@ def ending_sentences(summary: dict[str, Any]) -> list[str]:
             f"Training diverged in round {first['round'] + 1}, so the step was halved{times} from "
             f"{2 * first['step_size']:g} to {summary['step_size']:g}, and it went on from its best models."
         )
+    return found + rejected_sentences(summary)
+
+
+def rejected_sentences(summary: dict[str, Any]) -> list[str]:
+    """Whose replies were rejected, and who was left out."""
+    rejected: dict[str, Any] = summary.get("rejected") or {}
+    if not rejected.get("replies"):
+        return []
+    whose = sorted(rejected["clients"].items(), key=lambda one: -one[1])
+    names = [f"{name} ({times})" for name, times in whose[:NAMED]]
+    more = [f"{len(whose) - NAMED} more"] if len(whose) > NAMED else []
+    why = listed([WHY.get(kind, kind) for kind in rejected["why"]])
+    found = [f"Rejected: {count(rejected['replies'], 'reply', 'replies')}, because {why}."]
+    found[0] += f" Of the clients {listed([*names, *more])}; rounds went on with the others."
+    for name, after in rejected["left_out"].items():
+        found.append(f"Client {name} was rejected three times in a row and left out after round {after}.")
     return found
 
 

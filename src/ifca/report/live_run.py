@@ -18,6 +18,7 @@ from ifca.report.read_run import Record, RunFolder, is_finished, read_run
 from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.over_seeds import is_over_seeds, seed_folders, seeds_summary
 from ifca.runs.run_folder import FAULTS, PRIVATE, ROUNDS
+from ifca.training.checked import rejected_in
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -153,6 +154,7 @@ def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[s
         "bytes_up": sum(record["bytes_up"] for record in rounds),
         "seconds": sum(record["seconds"] for record in rounds),
         "events": [{"round": r["round"], **event} for r in rounds for event in r.get("events") or []],
+        "rejected": rejected_in(rounds),
         "config": config,
     }
 

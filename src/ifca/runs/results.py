@@ -27,6 +27,7 @@ from ifca.runs.run_folder import ROUNDS
 from ifca.runs.served import served_numbers
 from ifca.runs.undecided import undecided
 from ifca.training import Fitted
+from ifca.training.checked import rejected_in
 from ifca.training.checkpoint import save_tensors
 from ifca.training.personalise import Personalised
 from ifca.training.poor_fit import poor_fit
@@ -146,6 +147,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         "seconds_per_round": round(sum(seconds) / max(1, len(seconds)), 5),
         "events": events,
         "undecided": undecided(events, live, job.federation.train.sizes, job.recipe.alpha),
+        "rejected": rejected_in(fitted.history),
         "restarts": restarts,
         "kept_restart": fitted.restart,
         "config": config_dict(config),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from ifca.core.callbacks import Callback, Record, Training, wants_to_stop
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.types import ClusterState
 from ifca.data.files import write_atomically
 from ifca.data.jsonl import read_jsonl
@@ -20,6 +22,7 @@ from ifca.training.checkpoint import load_state, save_state
 from ifca.training.early_stopping import asked_to_stop
 
 CHECKPOINT, ROUNDS, CONFIG = "checkpoint.safetensors", "rounds.jsonl", "config.toml"
+SERVED = "checkpoint-served.safetensors"  # the one before, whose models served in the round after it
 SEEDS = "seeds.json"  # of a comparison, which has a run folder for each seed
 PRIVATE = ".flower"  # a federation's own files: Flower's state and logs
 FAULTS = "faults.jsonl"  # what went wrong in a federation, also while its clients gathered
@@ -92,19 +95,45 @@ def train_in(
     history = log.begin(0 if state is None else state.round, found.get("log"))
     folder.mkdir(parents=True, exist_ok=True)
     callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
+    done = written = 0 if state is None else state.round  # rounds; those of the checkpoint
 
     def on_round(state: ClusterState, record: Record) -> bool:
-        last = state.round == job.recipe.rounds or state.progress.stopped is not None
+        nonlocal done, written
+        done, last = state.round, state.round == job.recipe.rounds or state.progress.stopped is not None
         due = last or state.round % config.checkpoint_every == 0
         log.append(record, sync=due)  # before the checkpoint that counts on it
         if due:
+            _keep_served(file)
+            written = done
             save_state(file, state, {**expected, "log": log.mark()})
         stop = wants_to_stop(callback.round_ended, record) and not last
         if stop:  # resuming must not go on with what was to end
             save_state(file, asked_to_stop(state), {**expected, "log": log.mark()})
         return stop
 
-    return fit(job, restart=restart, resume=state, on_round=on_round, history=history)
+    try:
+        fitted = fit(job, restart=restart, resume=state, on_round=on_round, history=history)
+    except Diverged as reason:
+        if done == written and (folder / SERVED).exists():
+            (folder / SERVED).replace(file)
+            if job.engine == "flower":
+                advice = "to resume goes back to the last models that served the clients"
+                raise Diverged(f"{reason}; {advice}") from reason
+        raise
+    (folder / SERVED).unlink(missing_ok=True)
+    return fitted
+
+
+def _keep_served(file: Path) -> None:
+    """Clients have answered the models of the last checkpoint: it is kept beside the one that follows it."""
+    if file.exists():
+        beside = file.with_name(f".{SERVED}.tmp")
+        beside.unlink(missing_ok=True)
+        try:
+            os.link(file, beside)
+        except OSError:  # a file system without links
+            shutil.copyfile(file, beside)
+        beside.replace(file.with_name(SERVED))
 
 
 def write_start(folder: Path, job: Job, config: Config, run: str | None, state: ClusterState) -> None:

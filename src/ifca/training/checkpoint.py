@@ -89,6 +89,7 @@ def _parts_of(state: ClusterState) -> tuple[Params, dict[str, Any]]:
     tensors |= {name: getattr(state, name) for name in PER_CLIENT}
     tensors |= {f"memory.{name}": value for name, value in state.memory.items()}
     tensors |= {f"moments.{name}": value for name, value in state.moments.items()}
+    tensors |= {f"checks.{name}": value for name, value in state.checks.items()}
     counts = {name: getattr(state, name) for name in COUNTS}
     beside = [n for n, v in (state.memory | state.moments).items() if v.device.type != "cpu"]
     return tensors, {"state": counts, "live": state.live.tolist(), "memory_beside_models": beside}
@@ -140,6 +141,7 @@ def _state_of(tensors: Params, header: dict[str, Any], device: torch.device) -> 
         live=live,
         memory=memory,
         moments=moments,
+        checks=_below("checks", tensors),
         **fields,
     )
 

@@ -23,7 +23,7 @@ def back_to_kept(state: ClusterState) -> ClusterState:
     """The models that are kept, after the rounds and with the bytes of the state."""
     if state.progress.kept is None:
         return state
-    spent = {name: getattr(state, name) for name in ("round", "bytes_down", "bytes_up", "progress")}
+    spent = {name: getattr(state, name) for name in ("round", "bytes_down", "bytes_up", "checks", "progress")}
     return replace(state.progress.kept, **spent)
 
 

@@ -13,17 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.callbacks import Record
-from ifca.core.errors import Diverged
+from ifca.core.checks import capped_savings, left_out
+from ifca.core.errors import Diverged, TooFewClients
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies
+from ifca.core.replies import Needs, Replies, Savings
 from ifca.core.sampling import participants
-from ifca.core.types import ClusterState
+from ifca.core.types import ClusterState, Params
 from ifca.data import Clients
 from ifca.engines.base import SUMS, Engine
 from ifca.engines.live_models import train_live
 from ifca.methods import Ask, Problem, Round
+from ifca.training.checked import checked, is_checked
 from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due, with_held_out
 from ifca.training.evaluate import evaluate
 from ifca.training.going_back import back_to_kept, looked_at
@@ -37,10 +39,12 @@ WAYS = ("down", "up")  # bytes go
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
     """Rounds state.round to T - 1, or until training is stopped; on_round is told of each."""
+    engine.leave_out(left_out(state.checks, len(state.identity)))
     most = most_rounds(job)
     while state.round < most and state.progress.stopped is None:
         began = time.perf_counter()
         state, record = _next_round(job, problem, engine, state)
+        engine.leave_out(left_out(state.checks, len(state.identity)))
         if job.recipe.early_stopping and is_due(state.round, job.recipe.rounds):
             loss = float(held_out_losses(engine, job.federation.train, state).nanmean())
             record["held_out_loss"] = loss if math.isfinite(loss) else None
@@ -82,7 +86,7 @@ def finished(
     """The state that is kept after the last round, and that round's record with what was still decided."""
     if job.recipe.early_stopping:
         state = back_to_kept(state)
-    after, events = job.method.finish(problem, state, ask_of(engine))
+    after, events = job.method.finish(problem, state, ask_of(engine, job.recipe))
     if after is state:
         return state, record
     more = {f"bytes_{way}": getattr(after, f"bytes_{way}") - getattr(state, f"bytes_{way}") for way in WAYS}
@@ -121,7 +125,8 @@ def spent(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
 
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
     """M_t, and the identities of those who are sent their own model only (-1: judges all)."""
-    drawn = participants(job.recipe, state.round, job.federation.train.keys, job.secret)
+    there = torch.nonzero(~left_out(state.checks, len(state.identity)))[:, 0]
+    drawn = there[participants(job.recipe, state.round, job.federation.train.keys[there.numpy()], job.secret)]
     who = job.method.takes_part(job.recipe, state, drawn)
     return who, job.method.sends(job.recipe, state, who)
 
@@ -130,27 +135,34 @@ def one_round(
     job: Job, problem: Problem, engine: Engine, state: ClusterState, who: Tensor, known: Tensor
 ) -> tuple[ClusterState, Record]:
     """The state after a round, and the record of it."""
-    replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
-    if replies.answered is not None:  # of a real federation some may be missing
+    asked, replies = who, train_live(engine, state, who, known, job.method.needs(job.recipe, state))
+    if replies.answered is not None:  # some may be missing, or rejected
         who, known = who[replies.answered], known[replies.answered]
+        if not len(who):
+            raise TooFewClients(f"round {state.round + 1} had no usable reply of {len(asked)} clients")
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
 
     if job.recipe.private:
         replies = private_replies(job, state, replies)
     now = Round(who, known, replies)
-    after, events = job.method.server(problem, state, now, ask_of(engine))
+    after, events = job.method.server(problem, state, now, ask_of(engine, job.recipe))
     after = looked_at(job.recipe, state, after, who, replies.loss)
-    record = describe(job, state, after, who, known, replies)
+    after, told = checked(job.federation.train.ids, state, after, asked, replies)
+    record = {**describe(job, state, after, who, known, replies), **told}
     return after, record if events is None else {**record, "events": events}
 
 
-def ask_of(engine: Engine) -> Ask:
+def ask_of(engine: Engine, recipe: Recipe) -> Ask:
     """What a server may ask of this engine's clients beside a round."""
 
     def turn(state: ClusterState, some: Tensor, models: Tensor, needs: Needs = SUMS) -> Replies:
         return train_live(engine, state, some, models, needs)
 
-    return Ask(turn, engine.compare)
+    def compare(theta: Params, who: Tensor, own: Tensor, others: Tensor) -> Savings:
+        said = engine.compare(theta, who, own, others)
+        return capped_savings(said) if is_checked(recipe, engine) else said
+
+    return Ask(turn, compare)
 
 
 def describe(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ifca.core.checks import capped_savings, without_far
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.initial import assert_distinct, random_models, warm_start, with_shared_of
 from ifca.core.ledger import Wire
+from ifca.core.replies import Savings, Solutions
 from ifca.core.types import ClusterState, Params, everywhere, model_count
 from ifca.engines.base import Engine
 from ifca.methods import Problem
 from ifca.methods.founding import points_of
+from ifca.training.checked import is_checked
 from ifca.training.job import Job
 from ifca.training.rounds import train
 
@@ -26,6 +29,14 @@ def problem_of(job: Job, engine: Engine | None = None) -> Problem:
     def asked() -> Engine:
         return engine or job.make_engine()
 
+    def solve() -> Solutions:
+        found = asked().solve()
+        return without_far(found) if job.recipe.check_updates else found
+
+    def compare(theta: Params, who: Tensor, own: Tensor, others: Tensor) -> Savings:
+        said = asked().compare(theta, who, own, others, probes=True)
+        return capped_savings(said) if is_checked(job.recipe, engine) else said
+
     return Problem(
         recipe=job.recipe,
         keys=clients.keys,
@@ -35,8 +46,9 @@ def problem_of(job: Job, engine: Engine | None = None) -> Problem:
         given=given_models(job),
         judge=None if engine is None or engine.name == "flower" else judge,
         local_solutions=lambda restart: local_solutions(job, restart),
-        solve=lambda: asked().solve(),
-        compare=lambda *models: asked().compare(*models, probes=True),
+        solve=solve,
+        compare=compare,
+        checked=is_checked(job.recipe, engine),
         cluster=lambda solutions: clusters_of(job, solutions),
     )
 

@@ -20,12 +20,16 @@ Fault = dict[str, Any]
 """round, client, node, kind, detail: a line of faults.jsonl."""
 
 
-class Unusable(Exception):
-    """A reply that must not be used: its kind, and what is wrong with it."""
+REJECTED = ("malformed", "stale", "cluster-out-of-range", "wrong-shape", "not-finite", "wrong-count")
+"""Kinds of replies that came and say what no honest client says; core/checks.py has others."""
 
-    def __init__(self, kind: str, detail: str) -> None:
+
+class Unusable(Exception):
+    """A reply that must not be used: its kind, what is wrong with it, the model that it was to change."""
+
+    def __init__(self, kind: str, detail: str, cluster: int = -1) -> None:
         super().__init__(detail)
-        self.kind = kind
+        self.kind, self.cluster = kind, cluster
 
 
 class FaultLog:
@@ -73,15 +77,16 @@ def printable(text: str) -> str:
 
 
 def update_of(
-    reply: Message, theta: Params, known: int, t: int, *, half: bool, option: str
+    reply: Message, theta: Params, known: int, t: int, samples: int, *, half: bool, option: str
 ) -> tuple[int, list[float], Params]:
     """Identity, losses [k] (NaN for models not sent) and update of a reply to round t, checked.
 
-    known: the one model that was sent, or -1: all k.
+    known: the one model that was sent, or -1: all k. samples: that the client said it has when it joined, as
+    far as it trains on them.
     """
     try:
         found = reply.content.metric_records[REPLY]
-        at, j, losses = found["round"], found["identity"], found["losses"]
+        at, j, losses, count = (found[name] for name in ("round", "identity", "losses", "samples"))
         update = from_record(reply.content.array_records[UPDATE])
     except (KeyError, InvalidInput) as reason:
         raise Unusable("malformed", str(reason)) from reason
@@ -91,14 +96,16 @@ def update_of(
         raise Unusable("stale", f"the reply is to round {at}, not to round {t}")
     if not isinstance(j, int) or not 0 <= j < sent:
         raise Unusable("cluster-out-of-range", f"cluster {j} of {sent}")
+    if count != samples:
+        raise Unusable("wrong-count", f"it trained on {count} samples, by what it said first on {samples}")
     if not isinstance(losses, list) or len(losses) != sent:
         raise Unusable("malformed", f"expected {sent} losses")
     one = select(theta, known if known >= 0 else j)
     check_like(update, one, torch.float16 if half else next(iter(one.values())).dtype)
     if not all(bool(torch.isfinite(value).all()) for value in update.values()):
-        raise Unusable("not-finite", "the update has a NaN or infinite value")
+        raise Unusable("not-finite", "the update has a NaN or infinite value", max(known, j))
     if not torch.isfinite(torch.tensor(float(losses[j]))):
-        raise Unusable("not-finite", f"the loss of its model is {losses[j]}")
+        raise Unusable("not-finite", f"the loss of its model is {losses[j]}", max(known, j))
     table = [float(x) for x in losses]
     if known >= 0:
         table = [table[0] if c == known else torch.nan for c in range(k)]
@@ -140,19 +147,19 @@ def scores_of(reply: Message, models: int, samples: int | None) -> tuple[list[fl
 def savings_of(reply: Message, q: int, samples: int) -> tuple[int, list[float], list[float]]:
     """Samples, and for each of q other models the sum of what is lost more and of its squares.
 
-    samples: the most that the client can have set aside.
+    samples: as many as the client sets aside of those that it said it has.
     """
     try:
         found = reply.content.metric_records[REPLY]
         count, total, square = found["count"], found["total"], found["square"]
     except KeyError as reason:
         raise Unusable("malformed", str(reason)) from reason
-    if not isinstance(count, int) or not 0 <= count <= samples:
-        raise Unusable("malformed", f"compared on {count} of {samples} samples")
+    if count != samples:
+        raise Unusable("wrong-count", f"it compared on {count} samples, by what it said first on {samples}")
     if not (isinstance(total, list) and isinstance(square, list) and len(total) == len(square) == q):
         raise Unusable("malformed", f"expected {q} comparisons")
     if not torch.isfinite(torch.tensor([*total, *square], dtype=torch.float64)).all():
         raise Unusable("not-finite", "a comparison is not a number")
     if any(b * count < a * a * (1 - 1e-9) - 1e-300 for a, b in zip(total, square, strict=True)):
         raise Unusable("malformed", "sums of squares that no differences have")
-    return count, [float(x) for x in total], [float(x) for x in square]
+    return samples, [float(x) for x in total], [float(x) for x in square]

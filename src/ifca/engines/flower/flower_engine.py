@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 from torch import Tensor
 
+from ifca.core.checks import IN_A_ROW, within_others
 from ifca.core.errors import TooFewClients
 from ifca.core.recipe import Recipe
-from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
+from ifca.core.replies import Needs, Rejection, Replies, Savings, Scores, Solutions
 from ifca.core.sampling import count_aside
-from ifca.core.types import ClientReply, Params, model_count
+from ifca.core.types import Params, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.base import SUMS
-from ifca.engines.collect import Collected
+from ifca.engines.flower.checked_turns import Turn, collected, needed, reply_of
 from ifca.engines.flower.exchange import Answers
-from ifca.engines.flower.faults import Unusable, content_of, scores_of, update_of
+from ifca.engines.flower.faults import REJECTED, Unusable, scores_of, update_of
 from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
 from ifca.engines.flower.session import Session
 from ifca.engines.flower.set_aside import compare, solve
-from ifca.engines.memory_budget import DEFAULT_BUDGET
 from ifca.models.built_in import BuiltIn
 from ifca.models.task import Factory
 
 Read = TypeVar("Read")
-Turn = tuple[int, list[float], Params]
-"""A usable reply: identity, losses [k], update."""
 
 
 class FlowerEngine:
@@ -58,25 +56,27 @@ class FlowerEngine:
         self.step_size, self.model = step_size, model.to_json() if isinstance(model, BuiltIn) else None
         self.session, self.recipe, self.federation, self.shared = session, recipe, federation, shared
         self.alone, self.open_to_new = alone, open_to_new
-        self.t = 0  # the round that was trained last
+        self.t, self.began = 0, False  # the round that was trained last; whether rounds have begun
         self._scores: dict[str, tuple[Params, Tensor | None, Scores]] = {}  # the last ones of each part
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """Round t; with too few usable replies it is repeated, and at last given up."""
-        terms, self.t = self.session.terms, t
-        need = min(terms.min_clients, len(who))
+        terms, self.t, rejected = self.session.terms, t, list[Rejection]()
         m = len(self.federation.train)
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
             self.session.update_roster(t, self.open_to_new)
-            turns = self._turns(theta, who, known, t, carried, self._aside(needs))
-            if len(turns) >= need:
-                return self._collected(theta, who, known, turns, needs)._replace(carried=carried)
-            detail = f"{len(turns)} usable replies, min_clients is {need}, attempt {attempt + 1}"
+            turns, refused = self._turns(theta, who, known, t, carried, self.aside(needs))
+            replies, now = collected(self, theta, who, known, turns, refused, needs)
+            rejected += now
+            usable, need = len(replies.identity), needed(terms.min_clients, len(who), rejected)
+            if usable >= need:
+                return replies._replace(carried=carried, rejected=tuple(rejected))
+            detail = f"{usable} usable replies, min_clients is {need}, attempt {attempt + 1}"
             self.session.faults.add(t, "-", 0, "repeated", detail)
             time.sleep(terms.pause)
         raise TooFewClients(
-            f"round {t + 1} had {len(turns)} usable replies of {len(who)} clients, min_clients is {need}, "
+            f"round {t + 1} had {usable} usable replies of {len(who)} clients, min_clients is {need}, "
             f"in each of {terms.attempts} attempts; faults.jsonl says why"
         )
 
@@ -86,7 +86,19 @@ class FlowerEngine:
 
     def score_aside(self, theta: Params, own: Tensor) -> Scores:
         """Let every client score its own model on the samples that it set aside."""
-        return self._score(theta, self.federation.train, own, "held")
+        scores = self._score(theta, self.federation.train, own, "held")
+        return scores._replace(loss=within_others(scores.loss))
+
+    def leave_out(self, who: Tensor) -> None:
+        """Whoever was rejected too often is named, and asked nothing any more. who: [m]."""
+        names = frozenset(self.federation.train.ids[i] for i in torch.nonzero(who)[:, 0].tolist())
+        for name in sorted(names - self.session.left_out) if self.began else ():
+            node, said = (
+                self.session.roster.node(name),
+                f"rejected {IN_A_ROW} times in a row: not asked again",
+            )
+            self.session.faults.add(self.t, name, node, "left-out", said)
+        self.session.left_out, self.began = names, True
 
     def _score(self, theta: Params, clients: Clients, own: Tensor | None, part: str) -> Scores:
         last = self._last(theta, part, own)
@@ -97,7 +109,7 @@ class FlowerEngine:
         table = torch.full((len(clients), models, 2), torch.nan, dtype=torch.float64)
         answered = torch.zeros(len(clients), dtype=torch.bool)
         self.session.update_roster(self.t, False)
-        missing = list(range(len(clients)))
+        missing = [i for i, name in enumerate(clients.ids) if name not in self.session.left_out]
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
             self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
@@ -121,7 +133,7 @@ class FlowerEngine:
         self._scores[part] = theta, own, scores
         return scores
 
-    def _aside(self, needs: Needs) -> bool:
+    def aside(self, needs: Needs) -> bool:
         """Whether clients train without the samples that they set aside."""
         return needs.aside or self.recipe.early_stopping
 
@@ -145,30 +157,29 @@ class FlowerEngine:
         t: int,
         carried: tuple[Tensor, Tensor],
         aside: bool,
-    ) -> dict[int, Turn]:
-        """Usable replies by participant; the bytes of all messages are counted, used or not."""
+    ) -> tuple[dict[int, Turn], list[Rejection]]:
+        """Usable replies by participant, and those that are refused; all messages' bytes are counted."""
         clients, places, counter = self.federation.train, who.tolist(), ByteCounter()
         messages = self.messages(theta, clients, places, known, t, "kept" if aside else "train")
         answers = self.session.exchange.send_and_receive("train", messages)
-        turns: dict[int, Turn] = {}
-        for i, own in zip(places, known.tolist(), strict=True):
+        turns, refused = dict[int, Turn](), list[Rejection]()
+        sizes = clients.sizes - count_aside(clients.sizes) if aside else clients.sizes
+        for row, (i, own) in enumerate(zip(places, known.tolist(), strict=True)):
             node = self.session.roster.node(clients.ids[i])
             if node in messages and node not in answers.busy:
                 carried[0][i] += counter.count(messages[node])
             reply = answers.replies.get(node)
             if reply is not None and reply.has_content():
                 carried[1][i] += sum(byte_count(record) for record in reply.content.values())
-            turn = self.usable(
-                answers,
-                clients.ids[i],
-                t,
-                lambda reply, own=own: update_of(  # type: ignore[misc]
-                    reply, theta, own, t, half=self.session.terms.half, option=self.recipe.option
-                ),
-            )
-            if turn is not None:
-                turns[i] = turn
-        return turns
+            half, option = self.session.terms.half, self.recipe.option
+            try:
+                found = reply_of(answers, node)
+                turns[i] = update_of(found, theta, own, t, int(sizes[i]), half=half, option=option)
+            except Unusable as reason:
+                self.session.faults.add(t, clients.ids[i], node, reason.kind, str(reason))
+                if reason.kind in REJECTED:
+                    refused.append(Rejection(row, reason.kind, str(reason), reason.cluster))
+        return turns, refused
 
     def messages(
         self, theta: Params, clients: Clients, places: list[int], known: Tensor, t: int, part: str
@@ -179,7 +190,7 @@ class FlowerEngine:
         connected, messages = set(self.session.exchange.nodes()), {}
         for i, own in zip(places, known.tolist(), strict=True):
             node = self.session.roster.node(clients.ids[i])
-            if node not in connected:
+            if node not in connected or clients.ids[i] in self.session.left_out:
                 continue
             if own not in packed:
                 some = theta if own < 0 else {n: v[own : own + 1] for n, v in theta.items()}
@@ -225,35 +236,12 @@ class FlowerEngine:
         return compare(self, theta, who, own, others, "probe" if probes else "aside")
 
     def usable(self, answers: Answers, name: str, t: int, read: Callable[..., Read]) -> Read | None:
-        """What a client's reply says, or None and a fault."""
+        """What a client's reply says, or None and a fault; None of one that is not asked any more."""
         node = self.session.roster.node(name)
+        if name in self.session.left_out:
+            return None
         try:
-            if node in answers.busy:
-                raise Unusable("busy", "still owes the reply to an earlier message")
-            if node not in answers.replies and node not in answers.silent:
-                raise Unusable("absent", "not connected")
-            return read(content_of(answers.replies.get(node)))
+            return read(reply_of(answers, node))
         except Unusable as reason:
             self.session.faults.add(t, name, node, reason.kind, str(reason))
             return None
-
-    def _collected(
-        self, theta: Params, who: Tensor, known: Tensor, turns: dict[int, Turn], needs: Needs
-    ) -> Replies:
-        """Those who answered, in the order of the participants whatever order they came in."""
-        answered = torch.tensor([i in turns for i in who.tolist()])
-        heard = [i for i in who.tolist() if i in turns]
-
-        def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
-            for at, row in enumerate(rows.tolist()):
-                yield torch.tensor([at]), {name: v[None] for name, v in turns[heard[row]][2].items()}
-
-        sizes, like = self.federation.train.sizes[heard], next(iter(theta.values()))
-        sizes = sizes - count_aside(sizes) if self._aside(needs) else sizes
-        found = Collected(self.recipe, theta, sizes, known[answered], needs, again, DEFAULT_BUDGET)
-        for row, i in enumerate(heard):
-            j, losses, update = turns[i]
-            table = torch.tensor([losses], dtype=torch.float64).to(like.dtype)
-            one = {name: value[None] for name, value in update.items()}
-            found.add(torch.tensor([row]), ClientReply(torch.tensor([j]), table, one))
-        return found.replies()._replace(answered=None if bool(answered.all()) else answered)

@@ -29,5 +29,6 @@ class Session:
     terms: Terms = field(default_factory=Terms)
     faults: FaultLog = field(default_factory=FaultLog)
     update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
+    left_out: frozenset[str] = frozenset()  # clients that are not asked any more
     evaluation_bytes: int = 0
     preparation: str = ""  # how clients prepare their tables, as JSON; empty: they have arrays

@@ -10,9 +10,11 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from torch import Tensor
 
+from ifca.core.checks import far_solutions
 from ifca.core.errors import InvalidInput, TooFewClients
 from ifca.core.probe import FEATURES
 from ifca.core.replies import Savings, Solutions
+from ifca.core.sampling import count_aside
 from ifca.core.types import Params, select
 from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import Unusable, check_like, savings_of
@@ -37,6 +39,10 @@ def solve(engine: FlowerEngine) -> Solutions:
         found = engine.usable(answers, name, 0, lambda reply: _solution_of(reply, like))
         if found is not None:
             w[i], answered[i] = found["w"], True
+    for i in torch.nonzero(answered)[far_solutions(w[answered]), 0].tolist():
+        node, said = engine.session.roster.node(clients.ids[i]), "its solution is far longer than the others'"
+        engine.session.faults.add(0, clients.ids[i], node, "too-large", said)
+        w[i], answered[i] = 0, False
     if not bool(answered.any()):
         raise TooFewClients(
             f"the founding had no usable reply of {len(clients)} clients; faults.jsonl says why"
@@ -63,7 +69,7 @@ def compare(
     samples, answered = torch.zeros(len(who), dtype=torch.long), torch.zeros(len(who), dtype=torch.bool)
     total, square = (torch.zeros(len(who), q, dtype=torch.float64) for _ in range(2))
     for row, i in enumerate(who.tolist()):
-        most = int(clients.sizes[i])
+        most = int(count_aside(clients.sizes[i : i + 1])[0])
         found = engine.usable(
             answers,
             clients.ids[i],
@@ -83,7 +89,7 @@ def _exchanged(engine: FlowerEngine, kind: str, contents: dict[int, RecordDict])
     connected, messages = set(engine.session.exchange.nodes()), {}
     for i, content in contents.items():
         node = engine.session.roster.node(clients.ids[i])
-        if node in connected:
+        if node in connected and clients.ids[i] not in engine.session.left_out:
             messages[node] = content
             down[i] += counter.count(content)
     answers = engine.session.exchange.send_and_receive(kind, messages)

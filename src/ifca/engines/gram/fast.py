@@ -23,7 +23,7 @@ from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
-from ifca.engines.attacked import Found, add_updates, attacking
+from ifca.engines.attacked import Found, attacking
 from ifca.engines.base import SUMS
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
@@ -31,6 +31,7 @@ from ifca.engines.gram.first_layers import FirstLayers, Turn
 from ifca.engines.gram.gram_steps import Scratch, has_factors, local_steps, make_signal
 from ifca.engines.gram.judge import Judge
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size
+from ifca.engines.updates import add_updates
 from ifca.methods.aggregation import aggregated, client_weights, rule_of, weighs
 from ifca.methods.registry import method_of, sends_models, shared_parameters
 
@@ -39,7 +40,7 @@ def applies(task: Task, recipe: Recipe) -> bool:
     """The paper's turn, plain steps on whole data, and a linear first layer that no regulariser touches."""
     if method_of(recipe.algorithm).client is not client_round or not optimiser_of(recipe).plain:
         return False
-    if recipe.private:  # changes are clipped one by one
+    if recipe.private or recipe.check_updates:  # which look at every update by itself
         return False
     if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
         return False

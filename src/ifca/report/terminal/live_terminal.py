@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ifca.report.ending_words import rejected_sentences
 from ifca.report.live_run import LiveRun
 from ifca.report.page.axes import chosen
 from ifca.report.page.costs import in_words
@@ -47,6 +48,8 @@ def view(run: RunFolder) -> Group:
         parts += [_curves(run), _sizes(run)]
     for event in (run.summary.get("events") or [])[-EVENTS:]:
         parts.append(Text(f"round {event['round'] + 1}: {in_words(event)}", "dim"))
+    for sentence in rejected_sentences(run.summary):
+        parts.append(Text(sentence, "yellow"))
     if run.faults:
         last = run.faults[-1]
         parts.append(

@@ -1,0 +1,110 @@
+"""The turns of a round over the wire, held against each other: what is used, what is rejected and logged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from flwr.app import Message
+from torch import Tensor
+
+from ifca.core.averages import zero_sum
+from ifca.core.checks import FEWEST, IN_A_ROW
+from ifca.core.errors import Diverged
+from ifca.core.replies import Needs, Rejection, Replies
+from ifca.core.sampling import count_aside
+from ifca.core.types import ClientReply, Params
+from ifca.engines.collect import Collected
+from ifca.engines.flower.exchange import Answers
+from ifca.engines.flower.faults import Unusable, content_of
+from ifca.engines.memory_budget import DEFAULT_BUDGET
+
+if TYPE_CHECKING:
+    from ifca.engines.flower.flower_engine import FlowerEngine
+
+Turn = tuple[int, list[float], Params]
+"""A usable reply: identity, losses [k], update."""
+
+
+def reply_of(answers: Answers, node: int) -> Message:
+    """The reply of a node, where it sent one that has content."""
+    if node in answers.busy:
+        raise Unusable("busy", "still owes the reply to an earlier message")
+    if node not in answers.replies and node not in answers.silent:
+        raise Unusable("absent", "not connected")
+    return content_of(answers.replies.get(node))
+
+
+def needed(min_clients: int, asked: int, rejected: list[Rejection]) -> int:
+    """Usable replies that a round needs: of fewer than min_clients all, but for those left out now."""
+    times = Counter(one.row for one in rejected)
+    return min(min_clients, max(1, asked - sum(count >= IN_A_ROW for count in times.values())))
+
+
+def collected(
+    engine: FlowerEngine,
+    theta: Params,
+    who: Tensor,
+    known: Tensor,
+    turns: dict[int, Turn],
+    refused: list[Rejection],
+    needs: Needs,
+) -> tuple[Replies, list[Rejection]]:
+    """Those who answered, in the order of the participants whatever order they came in; and all rejections,
+    those that were refused by themselves and those that stand out among the others.
+    """
+    heard = [row for row, i in enumerate(who.tolist()) if i in turns]
+    if heard:
+        replies = _put_together(
+            engine, theta, [turns[int(who[row])] for row in heard], who, known, heard, needs
+        )
+    else:
+        replies = Replies(who[:0], torch.empty(0), None, zero_sum(theta))
+    now = [one._replace(row=heard[one.row]) for one in replies.rejected]
+    for one in now:
+        name = engine.federation.train.ids[int(who[one.row])]
+        node = engine.session.roster.node(name)
+        engine.session.faults.add(engine.t, name, node, one.kind, one.detail)
+    rejected = [*refused, *now]
+    _check_models(engine, replies, rejected)
+    gone = {one.row for one in now}
+    answered = torch.tensor([row in heard and row not in gone for row in range(len(who))])
+    return replies._replace(answered=None if bool(answered.all()) else answered, rejected=()), rejected
+
+
+def _put_together(
+    engine: FlowerEngine,
+    theta: Params,
+    turns: list[Turn],
+    who: Tensor,
+    known: Tensor,
+    heard: list[int],
+    needs: Needs,
+) -> Replies:
+    def again(rows: Tensor) -> Iterator[tuple[Tensor, Params]]:
+        for at, row in enumerate(rows.tolist()):
+            yield torch.tensor([at]), {name: v[None] for name, v in turns[row][2].items()}
+
+    sizes, like = engine.federation.train.sizes[who[heard].numpy()], next(iter(theta.values()))
+    sizes = sizes - count_aside(sizes) if engine.aside(needs) else sizes
+    found = Collected(engine.recipe, theta, sizes, known[heard], needs, again, DEFAULT_BUDGET, checked=True)
+    for row, (j, losses, update) in enumerate(turns):
+        table = torch.tensor([losses], dtype=torch.float64).to(like.dtype)
+        one = {name: value[None] for name, value in update.items()}
+        found.add(torch.tensor([row]), ClientReply(torch.tensor([j]), table, one))
+    return found.replies()
+
+
+def _check_models(engine: FlowerEngine, replies: Replies, rejected: list[Rejection]) -> None:
+    """Where most clients of a model send no numbers, it is the model that does not serve, not the clients."""
+    bad = Counter(one.cluster for one in rejected if one.kind == "not-finite" and one.cluster >= 0)
+    good = Counter(replies.identity.tolist())
+    for j, count in bad.items():
+        if count > good[j] and (count >= FEWEST or not good):
+            raise Diverged(
+                f"training diverged: in round {engine.t + 1} {count} of {count + good[j]} clients of a model "
+                f"reply with a loss or an update that is not finite; try a smaller step_size than "
+                f"{engine.recipe.step_size}"
+            )
