@@ -66,7 +66,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
             client), another of docs/methods.md, or a method of your own.
         rounds: how often clients train and the server averages what they send. "auto": until the held-out
             loss no longer falls, at most 500.
-        step_size: the learning rate. Smaller is slower and safer; if the loss grows, divide it by 3.
+        step_size: how far a model moves at each gradient step (the learning rate); smaller if the loss grows.
         local_steps: gradient steps of a client in a round.
         participation: the share of clients that takes part in a round.
         restarts: trainings from different initial models; that with the lowest training loss is kept.

@@ -71,7 +71,7 @@ def rule_of(recipe: Recipe) -> Aggregation:
     if plain not in ROBUST:
         own = [rule for rule in _RULES if rule not in BUILT_IN_RULES]
         known = f"{', '.join([*BUILT_IN_RULES, *own])}, or package.module:NAME of your own"
-        said = f"aggregation must be one of {known} ({MIXED} may stand before {' or '.join(ROBUST)})"
+        said = f"aggregation must be one of {known} ({MIXED} may stand before each but the means)"
         raise InvalidInput(f"{said}, got {name!r}")
     about = ROBUST[plain].about
     return Aggregation(name, about, partial(combined, ROBUST[plain], recipe.attackers, mixed))
