@@ -4,10 +4,10 @@ python -m benchmarks.drift [--out results/drift] [--stream sine-together] [--met
                            [--seeds 0:5] [--time-limit MINUTES]
 
 A line of OUT/runs.jsonl for every stream, method and seed, never repeated: the same command goes on where it
-stopped. Of them OUT/summary.json and OUT/table.md are made; docs/drift.md shows the table. Streams: 10 clients,
-10 steps, 200 samples to train and 100 to test on at each step (ifca.data.drift_streams). Accuracy is that of
-the test samples of each step after training on the step, each client with the model that its training samples
-choose. Seeds from 1000 on are for trying and are in no table.
+stopped. Of them OUT/summary.json and OUT/table.md are made; docs/drift.md shows the table. Streams: 10
+clients, 10 steps, 200 samples to train and 100 to test on at each step (ifca.data.drift_streams). Accuracy is
+that of the test samples of each step after training on the step, each client with the model that its training
+samples choose. Seeds from 1000 on are for trying and are in no table.
 """
 
 from __future__ import annotations

@@ -23,12 +23,13 @@ from ifca.core.random import bits
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
 
-Floats, Ints = NDArray[np.float64], NDArray[np.int64]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Plan = Literal["together", "staggered"]
 CLIENTS, STEPS = 10, 10
 SEA = (9.0, 8.0, 7.0, 9.5)
 CIRCLES = ((0.2, 0.5, 0.15), (0.6, 0.5, 0.25))
-SWAPS = ((), (1, 2), (3, 4), (5, 6))
+SWAPS = ((0, 0), (1, 2), (3, 4), (5, 6))
 CONCEPTS = {"sea": 4, "sine": 2, "circle": 2, "digits": 4}
 """Name of a stream -> how many concepts it has."""
 PLANS: tuple[Plan, ...] = ("together", "staggered")
@@ -107,9 +108,8 @@ def _digits(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Int
     x, y = load_digits(return_X_y=True)
     chosen = rng.integers(0, len(y), n)
     labels = np.arange(10)
-    if SWAPS[concept]:
-        a, b = SWAPS[concept]
-        labels[[a, b]] = labels[[b, a]]
+    a, b = SWAPS[concept]
+    labels[[a, b]] = labels[[b, a]]
     return x[chosen] / 16, labels[y[chosen]].astype(np.int64)
 
 
