@@ -23,6 +23,7 @@ from ifca.data.drift_streams import change_points, drift_stream
 from ifca.methods.groups import Memory, memory_of
 from ifca.methods.memory import tensors_of
 from ifca.runs.chosen_job import chosen_job
+from ifca.runs.clients_table import read_clients
 from ifca.runs.run import resume, run
 from ifca.use.bands import Known, alarms, bands_of
 from ifca.use.confidence import Calibration
@@ -113,10 +114,7 @@ def test_continuing_makes_a_new_model_for_those_who_agree(
     )
     assert result.exit_code == 0, result.output
     summary = json.loads((out / "summary.json").read_text())
-    cluster = {
-        row["id"]: int(row["cluster"])
-        for row in csv.DictReader((out / "clients.csv").read_text().splitlines())
-    }
+    cluster = {row["id"]: int(row["cluster"]) for row in read_clients(out)}
     assert cluster["c2"] == cluster["c5"] == 2  # models 0 and 1 are those of the run
     assert cluster["c0"] == cluster["c1"] != cluster["c4"] == cluster["c6"] == cluster["n9"]
     kept = [event for event in summary["events"] if event["event"] == "kept"]
@@ -240,10 +238,10 @@ def test_alarms_by_hand() -> None:
     assert alarms(np.array([])).tolist() == []
 
 
-@pytest.mark.parametrize("clients", [3, 12, 60])
+@pytest.mark.parametrize("clients", [3, 20])
 def test_honest_clients_of_few_samples_raise_false_alarms_at_the_level_only(clients: int) -> None:
     rng, false = np.random.default_rng(clients), 0
-    looks = 300
+    looks = 150
 
     def losses(n: int) -> Any:  # mostly right and sure, now and then very wrong; clients differ a little
         rate = 0.08 * math.exp(0.3 * rng.normal())
@@ -255,7 +253,7 @@ def test_honest_clients_of_few_samples_raise_false_alarms_at_the_level_only(clie
         new = [losses(n) for n in np.clip(rng.lognormal(2.5, 1, 20), 2, 300).astype(int).tolist()]
         p = [band.test(float(one.mean()), float(one.var(ddof=1)), len(one))[1] for one in new]
         false += bool(alarms(np.array(p)).any())
-    assert false <= 0.02 * looks  # the level is 1% of the looks; 6 of 300 is within its chance
+    assert false <= 4  # the level is 1% of 150 looks; more than 4 would come by chance once in 50 times
 
 
 def test_confidence_is_measured_from_what_is_usual_for_a_model() -> None:
@@ -295,7 +293,8 @@ def test_streams_change_and_return() -> None:
 
 
 def test_a_checkpoint_of_before_old_models_is_still_read() -> None:
-    memory = Memory(*[torch.zeros(2)] * 4, 0, 0, 0, 0.0, 0.0, 0.0)
+    none = torch.zeros(2)
+    memory = Memory(none, none, none, none, 0, 0, 0, 0.0, 0.0, 0.0)
     tensors = {name: value for name, value in tensors_of(memory).items() if name != "old"}
 
     class State:

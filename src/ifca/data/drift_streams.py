@@ -13,6 +13,7 @@ digits   scikit-learn's digits as they are, or with 1 and 2, 3 and 4, or 5 and 6
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -102,10 +103,16 @@ def _circle(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Int
     return x, ((x[:, 0] - a) ** 2 + (x[:, 1] - b) ** 2 < r**2).astype(np.int64)
 
 
-def _digits(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+@cache
+def _all_digits() -> tuple[Floats, Ints]:
     from sklearn.datasets import load_digits  # here: it takes a second to import
 
     x, y = load_digits(return_X_y=True)
+    return x, y
+
+
+def _digits(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+    x, y = _all_digits()
     chosen = rng.integers(0, len(y), n)
     labels = np.arange(10)
     a, b = SWAPS[concept]

@@ -55,7 +55,7 @@ class ContinueFront(SklearnFront):
             assert trained.directory is not None
             known = known_clients(trained.directory)
         found = checked(trained, known, federation.train)
-        new = clone(self)  # type: ignore[type-var]
+        new = clone(self)
         job: Job = replace(new._job(federation), model=trained.factory, warm_start=trained.theta)
         misfit = torch.tensor([row["tried"] for row in found["clients"]])
         job = replace(job, recipe=replace(job.recipe, restarts=1, k=places_for(trained, int(misfit.sum()))))

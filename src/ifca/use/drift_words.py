@@ -134,7 +134,8 @@ def compared_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"  {words}: loss {ways[name]['loss']:.4g}{right}"
     if worse:
         shown = ", ".join(one["client"] for one in worse[:5]) + (", ..." if len(worse) > 5 else "")
-        yield f"  {len(worse)} of {len(compared['clients'])} clients lose more than with the best earlier model: {shown}"
+        share = f"{len(worse)} of {len(compared['clients'])}"
+        yield f"  {share} clients lose more than with the best earlier model: {shown}"
 
 
 def _t(value: float | None) -> str:
