@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,12 +42,13 @@ def continue_command(
 ) -> None:
     """Train on from a run's models with new data of its clients; the run itself stays as it is."""
     from ifca.report.terminal.show import watched
+    from ifca.runs.clients_table import read_clients
     from ifca.runs.run_folder import next_directory, open_directory
     from ifca.use.continue_run import continue_run
-    from ifca.use.drift_words import compared_lines, report_lines
+    from ifca.use.drift_words import compared_lines, new_models, report_lines
 
     folder = out or next_directory(open_directory(directory), verb="continued")
-    kept: list[dict[str, object]] = []
+    kept: list[dict[str, Any]] = []
 
     def train(told: object) -> None:
         summary = continue_run(
@@ -63,4 +64,6 @@ def continue_command(
         kept.append(summary)
 
     watched(train, folder, quiet, track)
-    typer.echo("\n".join(compared_lines(kept[0]["continued"])))  # type: ignore[arg-type]
+    clusters = {row["id"]: int(row["cluster"]) for row in read_clients(folder)}
+    for line in (*new_models(kept[0], clusters), *compared_lines(kept[0]["continued"])):
+        typer.echo(line)

@@ -13,6 +13,7 @@ digits   scikit-learn's digits as they are, or with 1 and 2, 3 and 4, or 5 and 6
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -29,7 +30,7 @@ Plan = Literal["together", "staggered"]
 CLIENTS, STEPS = 10, 10
 SEA = (9.0, 8.0, 7.0, 9.5)
 CIRCLES = ((0.2, 0.5, 0.15), (0.6, 0.5, 0.25))
-SWAPS = ((), (1, 2), (3, 4), (5, 6))
+SWAPS = ((0, 0), (1, 2), (3, 4), (5, 6))
 CONCEPTS = {"sea": 4, "sine": 2, "circle": 2, "digits": 4}
 """Name of a stream -> how many concepts it has."""
 PLANS: tuple[Plan, ...] = ("together", "staggered")
@@ -102,15 +103,20 @@ def _circle(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Int
     return x, ((x[:, 0] - a) ** 2 + (x[:, 1] - b) ** 2 < r**2).astype(np.int64)
 
 
-def _digits(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+@cache
+def _all_digits() -> tuple[Floats, Ints]:
     from sklearn.datasets import load_digits  # here: it takes a second to import
 
     x, y = load_digits(return_X_y=True)
+    return x, y
+
+
+def _digits(concept: int, n: int, rng: np.random.Generator) -> tuple[Floats, Ints]:
+    x, y = _all_digits()
     chosen = rng.integers(0, len(y), n)
     labels = np.arange(10)
-    if SWAPS[concept]:
-        a, b = SWAPS[concept]
-        labels[[a, b]] = labels[[b, a]]
+    a, b = SWAPS[concept]
+    labels[[a, b]] = labels[[b, a]]
     return x[chosen] / 16, labels[y[chosen]].astype(np.int64)
 
 

@@ -48,12 +48,14 @@ class ContinueFront(SklearnFront):
             rows = rows_of("continue_fit", X, y, owner, trained)
             given = Federation.from_clients(rows.clients(), trained.classes)
         federation = as_before(trained.header, given, "continue_fit")
-        fitted = self.__dict__.get("fitted_")
-        if fitted is None:
+        fitted: Fitted | None = self.__dict__.get("fitted_")
+        if fitted is not None:
+            known = known_of_fitted(fitted)
+        else:
             assert trained.directory is not None
-        known = known_clients(trained.directory) if fitted is None else known_of_fitted(fitted)  # type: ignore[arg-type]
+            known = known_clients(trained.directory)
         found = checked(trained, known, federation.train)
-        new = clone(self)  # type: ignore[type-var]
+        new = clone(self)
         job: Job = replace(new._job(federation), model=trained.factory, warm_start=trained.theta)
         misfit = torch.tensor([row["tried"] for row in found["clients"]])
         job = replace(job, recipe=replace(job.recipe, restarts=1, k=places_for(trained, int(misfit.sum()))))

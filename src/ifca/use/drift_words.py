@@ -103,6 +103,17 @@ def report_lines(found: dict[str, Any]) -> Iterator[str]:
         )
 
 
+def new_models(summary: dict[str, Any], clusters: dict[str, int]) -> Iterator[str]:
+    """Which models are new and whose, which nobody has. clusters: of each client now, by its name."""
+    earlier = len(summary["continued"]["clusters"])
+    for j in range(summary["models"]):
+        mine = [name for name, cluster in clusters.items() if cluster == j]
+        if j >= earlier and mine:
+            yield f"model {j} is new: {', '.join(mine)} need it (see 'both needed' above for the evidence)"
+        elif not mine:
+            yield f"model {j} is kept although nobody has it now: its concept may return"
+
+
 def compared_lines(found: dict[str, Any]) -> Iterator[str]:
     """What continuing brought, on samples that were kept apart. found: the part "continued" of a summary."""
     compared = found.get("compared")
@@ -110,6 +121,7 @@ def compared_lines(found: dict[str, Any]) -> Iterator[str]:
         yield "the new data have no test samples, so before and after cannot be compared"
         return
     ways = compared["ways"]
+    worse = [one for one in compared["clients"] if one["after"]["loss"] > one["earlier_models"]["loss"]]
     named = {
         "as_it_was": "each client with the model that it had",
         "earlier_models": "with the best of the earlier models",
@@ -120,6 +132,10 @@ def compared_lines(found: dict[str, Any]) -> Iterator[str]:
         accuracy = ways[name]["accuracy"]
         right = "" if accuracy is None else f", accuracy {100 * accuracy:.2f} %"
         yield f"  {words}: loss {ways[name]['loss']:.4g}{right}"
+    if worse:
+        shown = ", ".join(one["client"] for one in worse[:5]) + (", ..." if len(worse) > 5 else "")
+        share = f"{len(worse)} of {len(compared['clients'])}"
+        yield f"  {share} clients lose more than with the best earlier model: {shown}"
 
 
 def _t(value: float | None) -> str:

@@ -1,0 +1,303 @@
+"""Data that change after a run: alarms, moved clients, misfits, new models; streams whose concepts return."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from ifca import IFCA
+from ifca.cli.main import app
+from ifca.core.errors import InvalidInput
+from ifca.core.reidentification import reidentified
+from ifca.data import Client, Federation
+from ifca.data.drift_streams import change_points, drift_stream
+from ifca.methods.groups import Memory, memory_of
+from ifca.methods.memory import tensors_of
+from ifca.runs.chosen_job import chosen_job
+from ifca.runs.clients_table import read_clients
+from ifca.runs.run import resume, run
+from ifca.use.bands import Known, alarms, bands_of
+from ifca.use.confidence import Calibration
+from ifca.use.continue_run import check_run, continue_run
+
+SMALL = ["rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
+
+
+def client_rows(rng: np.random.Generator, n: int, law: str) -> list[list[Any]]:
+    """Rows a, b, ward, y: the answer follows a, its opposite, or b and the ward."""
+    rows = []
+    for _ in range(n):
+        a, b, ward = rng.normal(), rng.normal(), str(rng.choice(["north", "south"]))
+        score = {"up": a, "down": -a, "other": b + (2 if ward == "north" else -2)}[law]
+        rows.append([round(a, 3), round(b, 3), ward, "yes" if score + 0.3 * rng.normal() > 0 else "no"])
+    return rows
+
+
+def write_clients(folder: Path, laws: dict[str, str], seed: int, n: int = 80) -> Path:
+    folder.mkdir()
+    for i, (name, law) in enumerate(laws.items()):
+        rows = client_rows(np.random.default_rng([seed, i]), n + 10 * i, law)
+        with (folder / f"{name}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([["a", "b", "ward", "y"], *rows])
+    return folder
+
+
+FIRST = {f"c{i}": "up" if i % 2 else "down" for i in range(8)}
+LATER = {**FIRST, "c0": "up", "c2": "other", "c5": "other", "n9": "down"}  # c0 moves, two agree on a new law
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run on eight clients, and new data a year later: c7 is gone, c3 has no labels."""
+    home = tmp_path_factory.mktemp("drift")
+    old = write_clients(home / "old", FIRST, 0)
+    run(chosen_job(old, {"label": ["y"]}, None, SMALL), home / "run")
+    new = write_clients(home / "new", LATER, 1)
+    (new / "c7.csv").unlink()
+    rows = list(csv.reader((new / "c3.csv").read_text().splitlines()))
+    with (new / "c3.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([row[:-1] for row in rows])
+    return home / "run", new
+
+
+def content_of(folder: Path) -> str:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return hashlib.sha256(b"".join(file.name.encode() + file.read_bytes() for file in files)).hexdigest()
+
+
+def test_a_check_says_who_stayed_who_moved_and_whom_no_model_fits(finished: tuple[Path, Path]) -> None:
+    folder, new = finished
+    before = content_of(folder)
+    found = check_run(folder, new)
+    state = {row["client"]: row["state"] for row in found["clients"]}
+    moved = {"c0": "moved", "c2": "misfit", "c5": "misfit", "n9": "joined"}
+    assert state == {**dict.fromkeys(("c1", "c4", "c6"), "stayed"), **moved}
+    assert found["gone"] == ["c7"]
+    row = next(row for row in found["clients"] if row["client"] == "c0")
+    assert row["saved"] == pytest.approx(row["loss_own"] - row["loss"])
+    assert row["saved"] > 1
+    assert sorted(sentence.split()[0] for sentence in found["alarms"]) == ["c0", "c2", "c5"]
+    assert any("no model fits it" in sentence for sentence in found["alarms"])
+    # The two laws have the same features: confidence cannot tell, and c3 keeps its model.
+    (without,) = found["unlabelled"]
+    assert without["client"] == "c3"
+    assert without["by"] == "run"
+    assert without["cluster"] == without["was"]
+    said = CliRunner().invoke(app, ["check", str(folder), "--data", str(new)]).output
+    assert "3 stayed, 1 moved, 1 new, 2 fit no model, 1 without labels, 1 not in the new data" in said
+    assert content_of(folder) == before
+
+
+def test_no_alarm_where_nothing_changed(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    found = check_run(finished[0], write_clients(tmp_path / "same", FIRST, 2))
+    assert found["alarms"] == []
+    assert {row["state"] for row in found["clients"]} == {"stayed"}
+
+
+def test_continuing_makes_a_new_model_for_those_who_agree(
+    finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, new = finished
+    before = content_of(folder)
+    out = tmp_path / "next"
+    result = CliRunner().invoke(
+        app, ["continue", str(folder), "--data", str(new), "--out", str(out), "--quiet"]
+    )
+    assert result.exit_code == 0, result.output
+    summary = json.loads((out / "summary.json").read_text())
+    cluster = {row["id"]: int(row["cluster"]) for row in read_clients(out)}
+    assert cluster["c2"] == cluster["c5"] == 2  # models 0 and 1 are those of the run
+    assert cluster["c0"] == cluster["c1"] != cluster["c4"] == cluster["c6"] == cluster["n9"]
+    kept = [event for event in summary["events"] if event["event"] == "kept"]
+    assert kept
+    assert kept[-1]["p"] < 0.01
+    ways = summary["continued"]["compared"]["ways"]
+    assert ways["after"]["accuracy"] > ways["earlier_models"]["accuracy"] > ways["as_it_was"]["accuracy"]
+    assert "model 2 is new: c2, c5" in result.output
+    assert content_of(folder) == before
+
+    # Whoever leaves a concept leaves its model there: nobody has model 2 now, and it is still there after.
+    resting = write_clients(tmp_path / "resting", FIRST, 3)
+    summary = continue_run(out, resting, tmp_path / "third")
+    assert summary["models"] == 3
+    assert summary["cluster_sizes"][2] == 0
+    back = write_clients(tmp_path / "back", {**FIRST, "c1": "other"}, 4)
+    rows = {row["client"]: row for row in check_run(tmp_path / "third", back)["clients"]}
+    assert rows["c1"]["state"] == "moved"
+    assert rows["c1"]["cluster"] == 2
+
+
+def test_a_continuation_that_was_interrupted_resumes_to_the_same_bits(
+    finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, new = finished
+
+    class Stop:
+        def round_ended(self, record: dict[str, Any]) -> None:
+            if record["round"] == 4:
+                raise KeyboardInterrupt
+
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    continue_run(folder, new, whole)
+    with pytest.raises(KeyboardInterrupt):
+        continue_run(folder, new, cut, Stop())
+    summary = resume(cut)
+    assert (whole / "clients.csv").read_bytes() == (cut / "clients.csv").read_bytes()
+    assert summary["continued"]["compared"]["samples"] > 0
+
+
+def test_wrong_input_is_one_sentence(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, new = finished
+    with pytest.raises(InvalidInput, match="no such run folder"):
+        check_run(tmp_path / "nowhere", new)
+    with pytest.raises(InvalidInput, match="not a run folder"):
+        check_run(new, new)
+    with pytest.raises(InvalidInput, match="no such file or folder"):
+        check_run(folder, tmp_path / "nothing")
+    strangers = write_clients(tmp_path / "strangers", {"x1": "up", "x2": "down"}, 5)
+    with pytest.raises(InvalidInput, match=r"have no client of the run \(they have x1, x2, the run had c0"):
+        check_run(folder, strangers)
+    for name, head, label, sentence in (
+        ("columns", "a,b,y", "yes", "has no column ward"),
+        ("classes", "a,b,ward,y", "maybe", "is not one of the classes no, yes"),
+    ):
+        other = tmp_path / name
+        other.mkdir()
+        cells = ["1.0"] * (head.count(",")) + [label]
+        (other / "c1.csv").write_text(f"{head}\n{','.join(cells)}\n")
+        with pytest.raises(InvalidInput, match=sentence):
+            check_run(folder, other)
+    with pytest.raises(InvalidInput, match="already holds something"):
+        continue_run(folder, new, folder)
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.toml").write_bytes((folder / "config.toml").read_bytes())
+    with pytest.raises(InvalidInput, match="is not finished"):
+        check_run(unfinished, new)
+
+
+def flat(laws: list[int], seed: int, floats: bool = False) -> Federation:
+    """A feature and its sign, or its opposite, as the label; or its multiple as the target."""
+    rng, clients = np.random.default_rng(seed), []
+    for i, law in enumerate(laws):
+        x = rng.normal(size=(120, 2))
+        y = (2.0 if law == 0 else -2.0) * x[:, 0] + 0.1 * rng.normal(size=120)
+        y = y if floats else ((x[:, law % 2] > 0) ^ (law > 1)).astype(np.int64)
+        clients.append(Client(x[:80], y[:80], x[80:], y[80:], f"c{i}"))
+    return Federation.from_clients(clients)
+
+
+def test_continue_fit_keeps_the_first_fit_and_names_misfits() -> None:
+    first = IFCA(rounds=10, step_size=0.5, model="logistic", evaluate_every=0).fit(flat([0, 0, 1, 1], 0))
+    theta = {name: value.clone() for name, value in first.models_.items()}
+    second = first.continue_fit(flat([0, 2, 1, 2], 1))
+    assert [row["state"] for row in second.drift_["clients"]] == ["stayed", "misfit", "stayed", "misfit"]
+    assert second.labels_.tolist() == [first.labels_[0], 2, first.labels_[2], 2]
+    assert all(torch.equal(first.models_[name], value) for name, value in theta.items())
+    assert second.drift_["compared"]["ways"]["after"]["accuracy"] > 0.9
+    with pytest.raises(InvalidInput, match="is for algorithm ifca or ifca-plain, this is global"):
+        IFCA(rounds=1, algorithm="global").fit(flat([0, 0], 0)).continue_fit(flat([0, 0], 1))
+
+
+def test_a_regression_without_labels_is_refused(tmp_path: Path) -> None:
+    IFCA(rounds=2).fit(flat([0, 0, 1, 1], 0, floats=True)).save(tmp_path / "run")
+    new = tmp_path / "new"
+    new.mkdir()
+    np.savez(new / "c0.npz", x=np.zeros((5, 2)), y=np.ones(5))
+    np.savez(new / "c1.npz", x=np.zeros((5, 2)))
+    with pytest.raises(InvalidInput, match="client c1 has no labels: this is a regression"):
+        check_run(tmp_path / "run", new)
+
+
+def test_the_band_by_hand() -> None:
+    # Four clients lose 1, 1, 3, 3 on 4 samples each: mean 2, variance 4/3, h 1/4.
+    (band,) = bands_of([Known(str(i), 0, loss, 4) for i, loss in enumerate((1, 1, 3, 3))]).values()
+    assert (band.clients, band.mean, band.per_sample) == (4, 2, 0.25)
+    assert band.variance == pytest.approx(4 / 3)
+    # A client of 16 samples with s^2 = 4 loses 4: tau^2 = 4/3 - 4/4 = 1/3, times 1 + 1/4; noise 4/16 + 4/4/4.
+    t, p = band.test(4.0, 4.0, 16)
+    assert t == pytest.approx(2 / math.sqrt(1 / 3 * 5 / 4 + 1 / 4 + 1 / 4))
+    assert 0.01 < p < 0.06
+    assert band.test(2.0, 4.0, 16)[1] == pytest.approx(0.5)
+    assert band.test(99.0, 4.0, 1) == (0.0, 1.0)  # one sample tells nothing
+
+
+def test_alarms_by_hand() -> None:
+    # Of four tests at level 1%: at most .0025 for the least, .005 for two, .0075 for three.
+    assert alarms(np.array([0.004, 0.5, 0.003, 0.009])).tolist() == [True, False, True, False]
+    assert not alarms(np.array([0.006, 0.5, 0.009, 0.9])).any()
+    assert alarms(np.array([])).tolist() == []
+
+
+@pytest.mark.parametrize("clients", [3, 20])
+def test_honest_clients_of_few_samples_raise_false_alarms_at_the_level_only(clients: int) -> None:
+    rng, false = np.random.default_rng(clients), 0
+    looks = 150
+
+    def losses(n: int) -> Any:  # mostly right and sure, now and then very wrong; clients differ a little
+        rate = 0.08 * math.exp(0.3 * rng.normal())
+        return np.where(rng.random(n) < rate, rng.exponential(3, n), rng.exponential(0.1, n))
+
+    for _ in range(looks):
+        sizes = np.clip(rng.lognormal(3, 1, clients), 2, 300).astype(int).tolist()
+        (band,) = bands_of([Known(str(n), 0, float(losses(n).mean()), n) for n in sizes]).values()
+        new = [losses(n) for n in np.clip(rng.lognormal(2.5, 1, 20), 2, 300).astype(int).tolist()]
+        p = [band.test(float(one.mean()), float(one.var(ddof=1)), len(one))[1] for one in new]
+        false += bool(alarms(np.array(p)).any())
+    assert false <= 4  # the level is 1% of 150 looks; more than 4 would come by chance once in 50 times
+
+
+def test_confidence_is_measured_from_what_is_usual_for_a_model() -> None:
+    # Model 1 is always surer; measured from its mean, clients of cluster 0 are still told apart.
+    known = Calibration(
+        np.array([[0.8, 0.85], [0.82, 0.86], [0.6, 0.95], [0.61, 0.96]]), np.array([0, 0, 1, 1])
+    )
+    assert known.centre().tolist() == pytest.approx([0.7075, 0.905])
+    assert known.right == 4
+    assert known.p == pytest.approx(0.5**4)
+
+
+def test_the_reidentification_score_by_hand() -> None:
+    concepts = np.array([[0, 0], [1, 0], [0, 0], [1, 1]])
+    # Step 1 brings a concept that nobody had: no return. Step 2: client 0 returns to 0; step 3: both to 1.
+    assert reidentified(concepts, np.array([[0, 0], [1, 0], [0, 0], [1, 1]])) == (3, 3)
+    assert reidentified(concepts, np.zeros((4, 2), np.int64)) == (1, 3)  # the one model is concept 0's
+    # A new model at every return is no old one.
+    assert reidentified(concepts, np.array([[0, 0], [1, 0], [2, 0], [3, 3]])) == (0, 3)
+    assert reidentified(concepts[:2], concepts[:2]).score is None
+
+
+def test_streams_change_and_return() -> None:
+    plan = change_points("together", 4)
+    assert plan[:, 0].tolist() == [0, 0, 0, 1, 1, 1, 0, 0, 0, 1]
+    assert plan[:, 9].tolist() == [0, 0, 0, 0, 2, 2, 2, 0, 0, 0]
+    assert change_points("staggered", 2)[:, 3].tolist() == [0, 0, 1, 1, 1, 1, 0, 0, 0, 0]
+    first, again = (drift_stream("sine", samples=20, test_samples=5, seed=3) for _ in range(2))
+    assert len(first) == 10
+    assert torch.equal(first[4].train.x, again[4].train.x)
+    x, y = first[4].train.arrays(0)
+    assert ((x[:, 1] >= np.sin(x[:, 0])) == (y == 1)).all()  # concept 1: above the curve
+    assert not torch.equal(first[4].train.x, first[5].train.x)
+    assert {name for name in ("sea", "circle", "digits") if drift_stream(name, samples=5, test_samples=1)}
+    with pytest.raises(InvalidInput, match="unknown stream sun"):
+        drift_stream("sun")
+
+
+def test_a_checkpoint_of_before_old_models_is_still_read() -> None:
+    none = torch.zeros(2)
+    memory = Memory(none, none, none, none, 0, 0, 0, 0.0, 0.0, 0.0)
+    tensors = {name: value for name, value in tensors_of(memory).items() if name != "old"}
+
+    class State:
+        memory = tensors
+
+    assert memory_of(State()).old == 0  # type: ignore[arg-type]
