@@ -116,7 +116,7 @@ def trained(setting: str, method: str, seed: int, clip: float, rounds: int, devi
     job = job_of(setting, method, seed, clip, rounds)
     true = job.federation.train.true_cluster
     data = replace(job.federation, train=replace(job.federation.train, true_cluster=None))
-    still = {"rounds": 1, "step_size": 1e-9} if method == "public" else {}
+    still: dict[str, Any] = {"rounds": 1, "step_size": 1e-9} if method == "public" else {}
     fitted = fit(replace(job, federation=data, recipe=replace(job.recipe, **still), device=device))
     assert fitted.test is not None
     assert true is not None
