@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.callbacks import Record
-from ifca.core.errors import Diverged
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
@@ -33,6 +34,7 @@ from ifca.training.privacy import most_rounds, out_of_budget, private_replies
 OnRound = Callable[[ClusterState, Record], object]
 """Told the state after a round and its record; True: it was the last round."""
 WAYS = ("down", "up")  # bytes go
+NO_MORE = "with dp_epsilon or dp_noise it is given noised sums alone, and may ask clients for nothing else"
 
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
@@ -82,7 +84,7 @@ def finished(
     """The state that is kept after the last round, and that round's record with what was still decided."""
     if job.recipe.early_stopping:
         state = back_to_kept(state)
-    after, events = job.method.finish(problem, state, ask_of(engine))
+    after, events = job.method.finish(problem, state, ask_of(engine, private=job.recipe.private))
     if after is state:
         return state, record
     more = {f"bytes_{way}": getattr(after, f"bytes_{way}") - getattr(state, f"bytes_{way}") for way in WAYS}
@@ -130,7 +132,10 @@ def one_round(
     job: Job, problem: Problem, engine: Engine, state: ClusterState, who: Tensor, known: Tensor
 ) -> tuple[ClusterState, Record]:
     """The state after a round, and the record of it."""
-    replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
+    needs = job.method.needs(job.recipe, state)
+    if job.recipe.private and needs != SUMS:
+        raise InvalidInput(f"{job.method.name}: {NO_MORE}")
+    replies = train_live(engine, state, who, known, needs)
     if replies.answered is not None:  # of a real federation some may be missing
         who, known = who[replies.answered], known[replies.answered]
     check_finite(job.recipe, job.federation.train, f"in round {state.round + 1}", who, replies.loss)
@@ -138,14 +143,20 @@ def one_round(
     if job.recipe.private:
         replies = private_replies(job, state, replies)
     now = Round(who, known, replies)
-    after, events = job.method.server(problem, state, now, ask_of(engine))
+    after, events = job.method.server(problem, state, now, ask_of(engine, private=job.recipe.private))
     after = looked_at(job.recipe, state, after, who, replies.loss)
     record = describe(job, state, after, who, known, replies)
     return after, record if events is None else {**record, "events": events}
 
 
-def ask_of(engine: Engine) -> Ask:
-    """What a server may ask of this engine's clients beside a round."""
+def ask_of(engine: Engine, *, private: bool = False) -> Ask:
+    """What a server may ask of this engine's clients beside a round; with differential privacy nothing."""
+
+    def refused(*_asked: object, **_more: object) -> NoReturn:
+        raise InvalidInput(f"a method's server: {NO_MORE}")
+
+    if private:
+        return Ask(refused, refused)
 
     def turn(state: ClusterState, some: Tensor, models: Tensor, needs: Needs = SUMS) -> Replies:
         return train_live(engine, state, some, models, needs)
