@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from ifca import IFCA, choose_k, tune
 from ifca.core.callbacks import Record, Training
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
 from ifca.core.sampling import is_empty
+from ifca.core.types import ClusterState
+from ifca.methods import Ask, Problem, Round, method_of, register
 from ifca.report.page import write_report
 from ifca.runs.config import read_config
 from ifca.runs.run import compare, resume, run
@@ -120,6 +124,21 @@ def test_a_sampled_run_says_so(tmp_path: Path) -> None:
     assert told["accountant"].startswith("dp-accounting")
     rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
     assert len({record["participants"] for record in rounds}) > 1
+
+
+def test_a_method_of_ones_own_is_given_noised_sums_alone() -> None:
+    plain = method_of("ifca-plain")
+
+    def curious(problem: Problem, state: ClusterState, now: Round, ask: Ask) -> tuple[ClusterState, None]:
+        ask.turn(state, now.who, now.known)
+        return state, None
+
+    asks = replace(plain, name="asks", server=curious)
+    wants = replace(plain, name="wants", needs=lambda _recipe, _state: Needs(losses=True))
+    for method in (asks, wants):
+        job = make_job(CROWD, Recipe(algorithm=register(method).name, dp_noise=0.1))
+        with pytest.raises(InvalidInput, match="given noised sums alone"):
+            fit(job)
 
 
 @pytest.mark.parametrize("name", ["ifca", "clove", "oneshot", "local", "ditto", "cfl"])

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ifca.core.callbacks import Record
 from ifca.core.checks import capped_savings, left_out
-from ifca.core.errors import Diverged, TooFewClients
+from ifca.core.errors import Diverged, InvalidInput, TooFewClients
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
@@ -35,6 +36,7 @@ from ifca.training.privacy import most_rounds, out_of_budget, private_replies
 OnRound = Callable[[ClusterState, Record], object]
 """Told the state after a round and its record; True: it was the last round."""
 WAYS = ("down", "up")  # bytes go
+NO_MORE = "with dp_epsilon or dp_noise it is given noised sums alone, and may ask clients for nothing else"
 
 
 def train(job: Job, problem: Problem, engine: Engine, state: ClusterState, on_round: OnRound) -> ClusterState:
@@ -135,7 +137,10 @@ def one_round(
     job: Job, problem: Problem, engine: Engine, state: ClusterState, who: Tensor, known: Tensor
 ) -> tuple[ClusterState, Record]:
     """The state after a round, and the record of it."""
-    asked, replies = who, train_live(engine, state, who, known, job.method.needs(job.recipe, state))
+    needs = job.method.needs(job.recipe, state)
+    if job.recipe.private and needs != SUMS:
+        raise InvalidInput(f"{job.method.name}: {NO_MORE}")
+    asked, replies = who, train_live(engine, state, who, known, needs)
     if replies.answered is not None:  # some may be missing, or rejected
         who, known = who[replies.answered], known[replies.answered]
         if not len(who):
@@ -153,7 +158,13 @@ def one_round(
 
 
 def ask_of(engine: Engine, recipe: Recipe) -> Ask:
-    """What a server may ask of this engine's clients beside a round."""
+    """What a server may ask of this engine's clients beside a round; with differential privacy nothing."""
+
+    def refused(*_asked: object, **_more: object) -> NoReturn:
+        raise InvalidInput(f"a method's server: {NO_MORE}")
+
+    if recipe.private:
+        return Ask(refused, refused)
 
     def turn(state: ClusterState, some: Tensor, models: Tensor, needs: Needs = SUMS) -> Replies:
         return train_live(engine, state, some, models, needs)
