@@ -6,7 +6,9 @@ python -m benchmarks.robust [--out results/robust] [--data digits-2,digits-4] [-
 
 A line of OUT/runs.jsonl for every training, never repeated: the same command goes on where it stopped. Of
 them OUT/summary.json and OUT/table.md are made. Shares are of the attacked cluster (of concentrate: of all
-clients). The linear mixture is BR-IFCA's: Byzantine clients, 5% of all, have a theta of their own.
+clients). Another --method needs another --out. A machine with torch and numpy alone can do --data mnist-1200
+--method ifca-plain; the founding of ifca needs scikit-learn. The linear mixture is BR-IFCA's: Byzantine
+clients, 5% of all, have a theta of their own.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ifca.core.attacks import KINDS, Attack, attackers
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import cluster_accuracy
 from ifca.core.recipe import Recipe
+from ifca.data import Clients
 from ifca.methods.aggregation import rule_of
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import execute
@@ -48,21 +51,21 @@ def run(unit: Unit, device: torch.device, method: str) -> Line:
     job = SETTINGS[unit.setting].job(unit.seed, method, case.rule, device)
     if unit.setting == MIXTURE:
         return recovered(fit(job), unit.seed)
-    attack = None if case.attack == NONE else attack_of(case, unit)
-    fitted = fit(job if attack is None else replace(job, attack=attack))
+    attack = None if case.attack == NONE else attack_of(case, job.federation.train, unit.seed)
+    train = replace(job.federation.train, true_cluster=None)  # nobody is compared with them in rounds
+    fitted = fit(replace(job, federation=replace(job.federation, train=train), attack=attack))
     return {"method": method, **measured(fitted, attack)}
 
 
-def attack_of(case: Case, unit: Unit) -> Attack:
+def attack_of(case: Case, clients: Clients, seed: int) -> Attack:
     """Who attacks in a unit."""
-    clients = SETTINGS[unit.setting].job(unit.seed, "ifca", "mean", torch.device("cpu")).federation.train
     return attackers(
         case.attack,
         ids=clients.ids,
         keys=clients.keys,
         true=clients.true_cluster,
         share=case.share,
-        seed=unit.seed,
+        seed=seed,
     )
 
 
