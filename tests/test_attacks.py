@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.robust import units
+from benchmarks.robust_data import byzantine, drawn_mixture
+from benchmarks.robust_table import summary, table
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -301,3 +304,40 @@ def test_noise_does_not_depend_on_blocks() -> None:
     whole, tight = fit(job), fit(replace(job, engine="loop", budget=2000))
     for name, value in whole.state.theta.items():
         np.testing.assert_allclose(value.numpy(), tight.state.theta[name].numpy(), rtol=1e-9)
+
+
+def test_the_benchmark_table_by_hand() -> None:
+    """Clusters 0 and 1 have two test clients of 10 samples each; client 0, an attacker, is in neither sum."""
+    beside = {"seed": 0, "seconds": 1.0, "device": "cpu", "versions": {}, "setting": "digits-2"}
+    tests = [[0, 0, 10, 10], [1, 0, 8, 10], [2, 1, 9, 10], [3, 1, 7, 10]]
+    clusters = [[0, 3.0, 10.0], [1, 15.0, 20.0]]
+    lines = [
+        {**beside, "algorithm": "none:0:mean", "tests": tests},
+        {**beside, "algorithm": "drag:0.5:clip", "attackers": [0], "attacked": 0, "clusters": clusters},
+        {**beside, "algorithm": "scale:0.5:mean", "diverged": "it did"},
+    ]
+    first, second, third = summary(lines)["rows"]
+    assert (first["accuracy"], first["lost"], first["share"]) == (0.85, 0, 0)
+    assert (second["data"], second["attack"], second["rule"]) == ("digits-2", "drag", "clip")
+    assert second["accuracy"] == 0.6  # 18 of 30; 24 of 30 without attack
+    assert second["lost"] == pytest.approx(20)
+    assert second["lost_elsewhere"] == pytest.approx(5)  # 16 and 15 of 20
+    assert third["accuracy"] is None
+    assert "20.0 (5.0)" in table([first, second, third])
+
+
+def test_benchmark_units_and_the_linear_mixture() -> None:
+    found = units(("digits-2", "linear-mixture"), ("drag",), ("mean", "median"), (0.1, 0.2), range(1))
+    assert [unit.algorithm for unit in found] == [
+        *("none:0:mean", "none:0:median"),
+        *("drag:0.1:mean", "drag:0.1:median", "drag:0.2:mean", "drag:0.2:median"),
+        *("own-theta:0.05:mean", "own-theta:0.05:median"),
+    ]
+    with pytest.raises(InvalidInput, match="unknown data mnist"):
+        units(("mnist",), (), (), (), range(1))
+    federation, star = drawn_mixture(0)
+    assert star.norm(dim=1).tolist() == pytest.approx([3] * 5)
+    x, y = federation.train.arrays(byzantine(0)[0])
+    theta = np.linalg.lstsq(x, y, rcond=None)[0]
+    assert np.linalg.norm(theta) == pytest.approx(3, abs=0.3)
+    assert min(np.linalg.norm(star.numpy() - theta, axis=1)) > 1

@@ -14,6 +14,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from ifca.runs.attack_config import AttackConfig
 from ifca.runs.config import Config, ModelConfig
 from ifca.runs.federation_config import FederationConfig
 from tests.browser import browsing, needs_browser
@@ -37,8 +38,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_config_key_is_explained(site: Path) -> None:
     page = (site / "config.html").read_text()
     data = get_args(get_type_hints(Config)["data"])
-    keys = {f.name for kind in (Config, ModelConfig, FederationConfig, *data) for f in fields(kind)}
-    for key in keys - {"data", "model", "federation"}:
+    keys = {
+        f.name for kind in (Config, ModelConfig, FederationConfig, AttackConfig, *data) for f in fields(kind)
+    }
+    for key in keys - {"data", "model", "federation", "attack"}:
         assert f"<code>{key}</code>" in page, key
     reference = runpy.run_path(str(ROOT / "tools" / "docs_reference.py"))
     headings = [heading for heading, *_ in reference["TABLES"]]

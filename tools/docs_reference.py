@@ -37,9 +37,10 @@ TABLES = (  # heading, what it is, file, classes (a parent's keys first)
     ("[data.deal]", "", "data/dealing.py", ("Deal",)),
     ("[[data.populations]]", "", "data/population.py", ("Population",)),
     ("[federation]", "", "runs/federation_config.py", ("FederationConfig",)),
+    ("[attack]", "", "runs/attack_config.py", ("AttackConfig",)),
 )
 
-ELSEWHERE = ("name", "data", "model", "federation")  # in headings, or tables of their own
+ELSEWHERE = ("name", "data", "model", "federation", "attack")  # in headings, or tables of their own
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def config_page() -> str:
         read = [keys_of(file, name) for name in classes]
         about = " ".join(" ".join([read[-1][0], text]).split())
         parts += [f"## `{heading}`" if heading.startswith("[") else f"## {heading}", about]
-        keys = [key for _, some in read for key in some if heading == "[model]" or key.name not in ELSEWHERE]
+        named = heading in ("[model]", "[attack]")
+        keys = [key for _, some in read for key in some if named or key.name not in ELSEWHERE]
         rows = [_row(key) for key in keys]
         parts.append("\n".join(["| key | type | default | what it is |", "|---|---|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"
