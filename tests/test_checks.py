@@ -248,7 +248,7 @@ def test_one_liar_costs_the_others_nothing(name: str, settings: tuple[str, ...],
     grid = Grid(config, lie)
     summary = serve(grid, config, out, poll=0.001)
     assert summary["rounds"] == 5
-    assert honest_accuracy(out) > without_lies(settings) - 0.03  # a client less; docs/trust.md has all of 28
+    assert honest_accuracy(out) > without_lies(settings) - 0.03  # a client less; docs/security.md has all of 28
     if why is None:
         assert summary["rejected"]["replies"] == 0
         return

@@ -78,7 +78,7 @@ class Recipe(MethodSettings, PrivacySettings):
     """Weigh clients by their number of samples in every average (the paper does not)."""
     check_updates: bool = False
     """Hold every reply against those of the others before it is used, reject what no honest client sends, and
-    leave out whoever is rejected three times in a row (docs/trust.md). A real federation always does."""
+    leave out whoever is rejected three times in a row (docs/security.md). A real federation always does."""
     server_optimizer: ServerOptimizer = "none"
     """What the server does with the mean change of a cluster's model: none, takes it as it is; momentum
     (FedAvgM), adam (FedAdam) or yogi (FedYogi), each cluster by itself."""
