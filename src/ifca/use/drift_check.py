@@ -21,8 +21,6 @@ from ifca.use.confidence import Calibration, by_confidence, largest_probabilitie
 from ifca.use.drift_words import client_alarm, cluster_alarm
 from ifca.use.trained import Trained
 
-STATES = ("stayed", "moved", "joined", "misfit")
-
 
 @dataclass(frozen=True)
 class Losses:
@@ -87,7 +85,7 @@ def checked(
 
 
 def _state(row: dict[str, Any]) -> str:
-    if row["alarm"] and row["best_p"] <= LEVEL and row["best_above_limit"]:
+    if row["alarm"] and row["tried"] and row["best_above_limit"]:
         return "misfit"
     if row["was"] is None:
         return "joined"

@@ -13,7 +13,7 @@ def client_alarm(row: dict[str, Any]) -> str:
         f"{row['client']} loses {row['loss_own']:.3g} a sample with model {own}, usual is at most "
         f"{row['limit']:.3g} (p = {row['p']:.1g}, {row['samples']} samples)"
     )
-    if row["best_p"] > 0.01 or not row["best_above_limit"]:
+    if not row["tried"] or not row["best_above_limit"]:
         return f"{first}; model {row['cluster']} fits it: {row['loss']:.3g}"
     best = (
         ""
