@@ -18,6 +18,7 @@ from ifca.core.replies import Part
 from ifca.core.sketch import Sketch
 from ifca.core.types import Params
 from ifca.engines.updates import BlockedUpdates
+from ifca.methods.registry import sends_models
 
 
 class Found(NamedTuple):
@@ -68,7 +69,7 @@ class Attacking:
     @property
     def models(self) -> bool:
         """Whether updates are models; else gradients."""
-        return self.recipe.option == "model"
+        return sends_models(self.recipe)
 
     @property
     def _factor(self) -> float:
