@@ -188,15 +188,15 @@ def test_no_searching_with_a_budget(tmp_path: Path) -> None:
         compare(config, tmp_path / "all", methods=["ifca-plain", "local"])
 
 
-def test_a_federation_draws_its_noise_from_the_operating_system(done: Path, tmp_path: Path) -> None:
+def test_a_federation_draws_its_noise_from_the_operating_system(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from ifca.engines.flower.local_grid import LocalGrid
     from ifca.federation.apps import client_app
     from ifca.federation.serverapp import serve
 
-    config = read_config(None, [*SMALL, "federation.clients=16"])
-    clients = len((done / "clients.csv").read_text().splitlines()) - 1
-    grid = LocalGrid(client_app(config), clients)
+    config = read_config(None, [*SMALL, "rounds=3", "federation.clients=16"])
+    done, grid = tmp_path / "done", LocalGrid(client_app(config), 16)
+    run(config, done)
     seeded = serve(grid, config, tmp_path / "seeded", poll=0.01, seeded=True)
     for name, value in models(done).items():
         torch.testing.assert_close(models(tmp_path / "seeded")[name], value, rtol=1e-3, atol=1e-4)
