@@ -1,4 +1,4 @@
-"""The numbers behind drift: the band, the alarms' level, confidences, the re-identification score, streams."""
+"""The numbers behind drift: the band, the alarms' level, confidences, re-identification, streams."""
 
 from __future__ import annotations
 
