@@ -24,7 +24,7 @@ from ifca.runs.clients_table import read_clients
 from ifca.runs.run import resume, run
 from ifca.use.continue_run import check_run, continue_run
 
-SMALL = ["rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
+SMALL = ["k=3", "rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
 
 
 def client_rows(rng: np.random.Generator, n: int, law: str) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,3 +89,8 @@ def test_streams_change_and_return() -> None:
     assert {name for name in ("sea", "circle", "digits") if drift_stream(name, samples=5, test_samples=1)}
     with pytest.raises(InvalidInput, match="unknown stream sun"):
         drift_stream("sun")
+
+
+def test_the_table_of_streams_is_what_was_measured() -> None:
+    root = Path(__file__).parent.parent
+    assert (root / "results" / "drift" / "table.md").read_text() in (root / "docs" / "drift.md").read_text()
