@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -48,7 +48,7 @@ Lie = Callable[[Message, Message], Message]
 """A message and its honest reply -> what comes back."""
 
 
-def rejected(length: list[float], own: list[int], losses: Tensor, steps: list[int] | None = None) -> Any:
+def rejected(length: Sequence[float], own: list[int], losses: Tensor, steps: list[int] | None = None) -> Any:
     theta = {"w": torch.zeros(2, 1)}
     p = len(length)
     found = unusable(
@@ -182,7 +182,7 @@ def claims_many(message: Message, reply: Message) -> Message:
     kind, part, aside = message.metadata.message_type, part_of(message), HUGE // 5
     if kind == "query":
         told = {**reply.content.config_records["reply"], "samples": HUGE}
-        return Message(RecordDict({"reply": ConfigRecord(told)}), reply_to=message)  # type: ignore[arg-type]
+        return Message(RecordDict({"reply": ConfigRecord(told)}), reply_to=message)
     if kind == "train" and part != "probe":
         return says(message, reply, samples=HUGE - aside if part == "kept" else HUGE)
     return says(message, reply, count=aside) if part in ("aside", "probe") and kind == "evaluate" else reply
@@ -235,7 +235,9 @@ def without_lies(settings: tuple[str, ...]) -> float:
 PLAIN, DEFAULT = ("algorithm=ifca-plain",), ("algorithm=ifca",)
 SHARED = (*DEFAULT, "model.name=mlp", "model.hidden=[8]", 'shared=["fc1"]')
 GRADIENT = ("option=gradient", "step_size=2.0")
-CASES = [(lie, PLAIN) for lie in ("x100", "NaN", "another count", "contradicts")]
+CASES: list[tuple[str, tuple[str, ...]]] = [
+    (lie, PLAIN) for lie in ("x100", "NaN", "another count", "contradicts")
+]
 CASES += [(lie, DEFAULT) for lie in ("1e38", "lies in all", "losses all zero")]
 CASES += [("many samples", (*PLAIN, "weighted=true")), ("x1e6", SHARED)]
 CASES += [("x1e6", (*PLAIN, *GRADIENT)), ("stale", (*DEFAULT, *GRADIENT))]
