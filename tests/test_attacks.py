@@ -279,11 +279,11 @@ def test_on_flower_a_client_attacks_as_in_the_loop(name: str, unequal: Federatio
 
     config = AttackConfig(name, clients=("c0", "c3"))
     algorithm = "ifca" if name in ("lie-losses", "label-flip") else "ifca-plain"
-    recipe = Recipe(algorithm=algorithm, k=2, rounds=4, local_steps=3, seed=3)
+    recipe = Recipe(algorithm=algorithm, k=2, rounds=2, local_steps=3, seed=3, check_updates=True)
     job = make_job(unequal, recipe, engine="loop", attack=config.of(unequal.train, recipe.seed))
     remote, session, _ = in_process(job, attack=config)
     assert_same(fit(job), fit(remote), 1e-6, counted=False)
-    assert not session.faults.counts
+    assert not set(session.faults.counts) - {"too-large", "contradicts-losses"}  # as in the loop
 
 
 def test_on_flower_nobody_knows_the_others() -> None:

@@ -107,16 +107,6 @@ def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]
     )
 
 
-def in_order(state: ClusterState, names: list[str]) -> ClusterState:
-    """A state with its parameters in the order of the model; a file has them by their names.
-
-    The head of FedRep is the last layer, and sums over parameters depend on their order in the last bits.
-    """
-    kept = state.progress.kept
-    progress = replace(state.progress, kept=None if kept is None else in_order(kept, names))
-    return replace(state, theta={name: state.theta[name] for name in names}, progress=progress)
-
-
 def _progress_of(tensors: Params, header: dict[str, Any], device: torch.device) -> Progress:
     """The progress that a checkpoint holds; of an older version there is none."""
     found: dict[str, Any] = header.get("progress") or {}

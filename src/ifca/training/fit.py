@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from ifca.core.types import ClusterState, places_of
 from ifca.engines.base import Engine
 from ifca.engines.live_models import compact, score_live
 from ifca.engines.precision import products
-from ifca.training.checkpoint import in_order
 from ifca.training.early_stopping import ending
 from ifca.training.evaluate import Evaluation, evaluate
 from ifca.training.halving import Attempt, attempt, begin, retreat
@@ -87,7 +86,7 @@ def fit(
     """
     records, began = list(history), time.perf_counter()
     job = job.placed()
-    resume = None if resume is None else in_order(resume, job.names)
+    resume = None if resume is None else _in_order(resume, job.names)
     with products(job.precision):
         now, first = (
             begin(job, restart) if resume is None else (attempt(job, len(resume.progress.halved)), resume)
@@ -142,3 +141,13 @@ def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Ten
     heard = torch.arange(len(clients)) if scores.answered is None else torch.nonzero(scores.answered)[:, 0]
     check_finite(job.recipe, clients, "after the last round", heard, own[heard])
     return labels, scores
+
+
+def _in_order(state: ClusterState, names: list[str]) -> ClusterState:
+    """A state with its parameters in the order of the model; a file has them by their names.
+
+    The head of FedRep is the last layer, and sums over parameters depend on their order in the last bits.
+    """
+    kept = state.progress.kept
+    progress = replace(state.progress, kept=None if kept is None else _in_order(kept, names))
+    return replace(state, theta={name: state.theta[name] for name in names}, progress=progress)
