@@ -19,15 +19,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from benchmarks.robust_data import BYZANTINE, MIXTURE, SETTINGS, byzantine, drawn_mixture
+from benchmarks.anchor_linear import K, mixture
+from benchmarks.robust_data import BYZANTINE, MIXTURE, SETTINGS
 from benchmarks.robust_table import NONE, Case, write_table
 
 from ifca.core.attacks import KINDS, Attack, attackers
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import cluster_accuracy
-from ifca.core.recipe import Recipe
 from ifca.data import Clients
-from ifca.methods.aggregation import rule_of
 from ifca.runs.units.choice import chosen_names, chosen_seeds
 from ifca.runs.units.execute import execute
 from ifca.runs.units.time_left import main_of_units
@@ -96,16 +95,15 @@ def measured(fitted: Fitted, attack: Attack | None) -> Line:
 
 def recovered(fitted: Fitted, seed: int) -> Line:
     """Of the linear mixture: how far theta* are from the nearest models, and the honest clients' clusters."""
-    star = drawn_mixture(seed)[1]
-    theta = fitted.state.theta["fc1.weight"].flatten(1).cpu()
-    honest = torch.ones(len(fitted.labels), dtype=torch.bool)
-    honest[byzantine(seed)] = False
+    star = mixture(seed)[1]
+    theta = fitted.state.theta["fc1.weight"].flatten(1)[fitted.state.live].cpu()
     true = fitted.job.federation.train.true_cluster
     assert true is not None
+    honest = true < K
     return {
         "method": fitted.job.recipe.algorithm,
         "error": float(torch.cdist(star, theta).min(1).values.mean()),
-        "cluster_accuracy": cluster_accuracy(true[honest.numpy()], fitted.labels[honest].numpy()),
+        "cluster_accuracy": cluster_accuracy(true[honest], fitted.labels.numpy()[honest]),
     }
 
 
@@ -133,18 +131,6 @@ def units(
     return found
 
 
-def known_rules() -> tuple[str, ...]:
-    """Those of RULES that this version has."""
-    found = []
-    for name in RULES:
-        try:
-            rule_of(Recipe(aggregation=name))
-        except InvalidInput:
-            continue
-        found.append(name)
-    return tuple(found)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results", NAME))
@@ -163,7 +149,7 @@ def main() -> None:
 
     with main_of_units():
         shares = tuple(float(share) for share in chosen_names(given.shares))
-        rules = chosen_names(given.rules) or known_rules()
+        rules = chosen_names(given.rules) or RULES
         names = chosen_names(given.data), chosen_names(given.attack)
         todo = units(*names, rules, shares, chosen_seeds(given.seeds) or SEEDS)
         seconds = None if given.time_limit is None else 60 * given.time_limit

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
+from benchmarks.anchor_linear import STRAY, M, mixture
 
-from ifca.core.random import generator
 from ifca.core.recipe import Recipe
-from ifca.data import Deal, Federation, Population, mixture_of_regressions, partition
+from ifca.data import Deal, Federation, Population, partition
 from ifca.data.public.digits import read_digits, rotated_digits
 from ifca.data.public.mnist import rotated_mnist
 from ifca.models import linear, mlp
 from ifca.models.task import Factory
 from ifca.training import Job
 
-BYZANTINE = 0.05  # of the clients of the linear mixture
-NORM = 3.0  # of every theta
+BYZANTINE = STRAY / M  # share of the clients of the linear mixture that have a theta of their own
 
 
 @dataclass(frozen=True)
@@ -75,38 +73,9 @@ def mnist(seed: int) -> Federation:
     return rotated_mnist(samples=200, seed=seed)
 
 
-def mixture(seed: int) -> Federation:
-    """BR-IFCA's linear setting: m = 200, n = 100, d = 20, five thetas of norm 3, sigma^2 = 0.2."""
-    return drawn_mixture(seed)[0]
-
-
-@lru_cache(1)
-def drawn_mixture(seed: int) -> tuple[Federation, torch.Tensor]:
-    """The federation and theta* [5, 20]; 5% of the clients are Byzantine: each has a theta of its own."""
-    federation, star = mixture_of_regressions(
-        clients=200,
-        samples=100,
-        dimension=20,
-        clusters=5,
-        separation=NORM,
-        noise=math.sqrt(0.2),
-        norm="unit",
-        seed=seed,
-    )
-    train, rng = federation.train, generator(seed, "byzantine")
-    y = train.y.clone()
-    for i in byzantine(seed):
-        own = torch.randn(20, generator=rng)
-        mine = slice(int(train.offsets[i]), int(train.offsets[i + 1]))
-        eps = math.sqrt(0.2) * torch.randn(100, generator=rng)
-        y[mine] = train.x[mine] @ (NORM * own / own.norm()) + eps
-    return replace(federation, train=replace(train, y=y)), star
-
-
-def byzantine(seed: int, m: int = 200) -> list[int]:
-    """Who has a theta of its own."""
-    count = round(BYZANTINE * m)
-    return sorted(torch.randperm(m, generator=generator(seed, "byzantine-who"))[:count].tolist())
+def linear_mixture(seed: int) -> Federation:
+    """BR-IFCA's linear setting (benchmarks/anchor_linear.py)."""
+    return mixture(seed)[0]
 
 
 def small() -> torch.nn.Module:
@@ -133,7 +102,7 @@ SETTINGS = {
     "mnist-1200": Setting("Rotated MNIST, m = 1200, n = 200, four turns", mnist, 4, paper, {}),
     MIXTURE: Setting(
         "linear mixture, k = 5, m = 200, n = 100, d = 20, 5% Byzantine clients with a theta of their own",
-        mixture,
+        linear_mixture,
         5,
         slopes,
         # 0.01 of a cluster's mean gradient: option I divides by all m clients, of whom a fifth is in it.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.anchor_linear import STRAY, mixture
 from benchmarks.robust import units
-from benchmarks.robust_data import byzantine, drawn_mixture
 from benchmarks.robust_table import summary, table
 from torch import Tensor
 from typer.testing import CliRunner
@@ -335,9 +335,9 @@ def test_benchmark_units_and_the_linear_mixture() -> None:
     ]
     with pytest.raises(InvalidInput, match="unknown data mnist"):
         units(("mnist",), (), (), (), range(1))
-    federation, star = drawn_mixture(0)
+    federation, star = mixture(0)
     assert star.norm(dim=1).tolist() == pytest.approx([3] * 5)
-    x, y = federation.train.arrays(byzantine(0)[0])
+    x, y = federation.train.arrays(len(federation.train) - STRAY)
     theta = np.linalg.lstsq(x, y, rcond=None)[0]
     assert np.linalg.norm(theta) == pytest.approx(3, abs=0.3)
     assert min(np.linalg.norm(star.numpy() - theta, axis=1)) > 1
