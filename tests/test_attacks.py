@@ -31,6 +31,7 @@ from ifca.runs.attack_config import AttackConfig
 from ifca.runs.config import read_config, write_config
 from ifca.runs.rehearse import rehearse
 from ifca.runs.run import resume, run
+from ifca.runs.units.lines import read_lines
 from ifca.training import Job, fit
 from ifca.training.attack_effect import backdoor_success
 from ifca.training.poisoned import poisoned
@@ -341,3 +342,14 @@ def test_benchmark_units_and_the_linear_mixture() -> None:
     theta = np.linalg.lstsq(x, y, rcond=None)[0]
     assert np.linalg.norm(theta) == pytest.approx(3, abs=0.3)
     assert min(np.linalg.norm(star.numpy() - theta, axis=1)) > 1
+
+
+def test_the_page_shows_the_table_of_the_lines() -> None:
+    root = Path(__file__).parent.parent
+    folder = root / "results" / "robust"
+    lines = read_lines(folder)
+    assert all(line["commit"] and "dirty" not in line["commit"] for line in lines)
+    found = summary(lines)
+    assert json.loads((folder / "summary.json").read_text()) == json.loads(json.dumps(found))
+    assert table(found["rows"]) == (folder / "table.md").read_text()
+    assert table(found["rows"]) in (root / "docs" / "attacks.md").read_text()
