@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifca.core.averages import fold, zero_sum
+from ifca.core.averages import fold, gradient_averaging, zero_sum
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
@@ -126,6 +126,16 @@ def test_a_cluster_with_a_small_noisy_count_keeps_its_model() -> None:
     assert small.count(0.0) > 40
     assert min(weight for weight in small if weight) >= Noise(1.0, 1.0).least
     assert all(float(out.total["a"][1]) == 0.0 for out in outs if out.weight[1] == 0)
+
+
+def test_an_empty_round_moves_no_model_by_more_than_its_noise() -> None:
+    """Noisy counts below zero do not make the number of participants, which option I divides by, none."""
+    theta, noise = {"w": torch.zeros(6, 1)}, Noise(1.0, 1.0)
+    for seed in range(600):
+        recipe = private(option="gradient", k=6, dp_noise=1.0, seed=seed)
+        total = noised(recipe, noise, state_of(theta), zero_sum(theta), frozenset())
+        moved = gradient_averaging(theta, total, 1.0, frozenset())["w"]
+        assert float(moved.abs().max()) < 6 * noise.of_sums / noise.least
 
 
 def test_another_secret_and_other_sums_have_other_noise() -> None:
