@@ -234,6 +234,7 @@ class TestAccountant:
     ("settings", "complaint"),
     [
         ({"dp_noise": 0.0}, "dp_noise must be a positive number"),
+        ({"dp_noise": 1e-300}, "dp_noise must be at least 1e-100"),
         ({"dp_epsilon": -1.0}, "dp_epsilon must be a positive number"),
         ({"dp_delta": 1.0}, "dp_delta must be in"),
         ({"early_stopping": True}, "early_stopping does not go with dp_epsilon or dp_noise: give the number"),
