@@ -223,6 +223,10 @@ class TestAccountant:
         other.history = [(noise, q, rounds)]
         assert float(other.get_epsilon(1e-5)) == pytest.approx(known, abs=1e-3)
 
+    def test_little_noise_is_counted_as_if_all_took_part(self) -> None:
+        """Its privacy losses are too many to list."""
+        assert epsilon(1e-5, 0.5, 6, 1e-5) == epsilon(1e-5, 1.0, 6, 1e-5)
+
     def test_sampling_helps_and_its_noise_spends_the_budget(self) -> None:
         pytest.importorskip("dp_accounting")
         noise = noise_for(4.0, 0.1, 100, 1e-5)
