@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.checks import (
+    behind,
     capped_savings,
     capped_weights,
     in_a_row,
@@ -81,6 +82,24 @@ class TestByHand:
     def test_who_takes_more_steps_may_go_farther(self) -> None:
         fine = torch.tensor([[1.0, 2.0]] * 5)
         assert rejected([1, 1, 1, 1, 15], [0] * 5, fine, [1, 1, 1, 1, 2]) == []
+
+    def test_who_loses_more_may_go_farther(self) -> None:
+        """Clients that began a model anew: losses 0 to 2, the median 1; 3 times as far at most, and nobody's
+        word counts beyond that of another.
+        """
+        own = [0] * 7
+        losses = [[loss, 9.0] for loss in (0.0, 0.5, 1.0, 1.0, 1.0, 2.0, 2.0)]
+        assert rejected([1] * 5 + [20, 20], own, torch.tensor(losses)) == []
+        shifted = torch.tensor(losses) * 7 - 40
+        assert rejected([1] * 5 + [20, 21], own, shifted) == [(6, "too-large")]
+        alone = [*losses[:5], [1.0, 9.0], [8.0, 9.0]]
+        assert rejected([1] * 6 + [11], own, torch.tensor(alone)) == [(6, "too-large")]
+        assert behind(torch.tensor([0.0, 0.0, 0.0, 5.0, 5.0])).tolist() == [1, 1, 1, 3, 3]
+        assert behind(torch.ones(4)).tolist() == [1] * 4
+
+    def test_two_finite_replies_do_not_judge_each_other(self) -> None:
+        losses = torch.tensor([[1.0, 2.0]] * 3)
+        assert rejected([1, 30, torch.nan], [0] * 3, losses) == [(2, "not-finite")]
 
     def test_an_identity_has_the_lowest_loss_but_for_rounding(self) -> None:
         losses = torch.tensor([[1.0, 2.0], [1.00001, 1.0], [2.0, 1.0], [torch.nan, 1.0]])

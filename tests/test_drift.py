@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ifca.runs.chosen_job import chosen_job
 from ifca.runs.clients_table import read_clients
 from ifca.runs.run import resume, run
 from ifca.use.continue_run import check_run, continue_run
+from ifca.use.drift_words import moved
 
 SMALL = ["k=3", "rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
 
@@ -178,6 +180,20 @@ def test_wrong_input_is_one_sentence(finished: tuple[Path, Path], tmp_path: Path
     (unfinished / "config.toml").write_bytes((folder / "config.toml").read_bytes())
     with pytest.raises(InvalidInput, match="is not finished"):
         check_run(unfinished, new)
+    altered = shutil.copytree(folder, tmp_path / "altered")
+    head, first, *rest = (folder / "clients.csv").read_text().splitlines()
+    cells = first.split(",")
+    cells[head.split(",").index("cluster")] = "x"
+    (altered / "clients.csv").write_text("\n".join([head, ",".join(cells), *rest]))
+    with pytest.raises(InvalidInput, match=r"clients.csv: invalid literal .* the file was altered"):
+        check_run(altered, new)
+
+
+def test_one_sample_is_not_sure() -> None:
+    row = {"client": "c", "was": 0, "cluster": 1, "saved": 1.0, "loss_own": 2.0, "loss": 1.0}
+    row["margin_in_errors"] = None
+    assert moved({**row, "samples": 1}).endswith("(not sure)")
+    assert not moved({**row, "samples": 9}).endswith("(not sure)")
 
 
 def flat(laws: list[int], seed: int, floats: bool = False) -> Federation:

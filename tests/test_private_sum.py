@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ifca.core.averages import fold, zero_sum
+from ifca.core.averages import fold, gradient_averaging, zero_sum
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import participants
@@ -128,6 +128,16 @@ def test_a_cluster_with_a_small_noisy_count_keeps_its_model() -> None:
     assert all(float(out.total["a"][1]) == 0.0 for out in outs if out.weight[1] == 0)
 
 
+def test_an_empty_round_moves_no_model_by_more_than_its_noise() -> None:
+    """Noisy counts below zero do not make the number of participants, which option I divides by, none."""
+    theta, noise = {"w": torch.zeros(6, 1)}, Noise(1.0, 1.0)
+    for seed in range(600):
+        recipe = private(option="gradient", k=6, dp_noise=1.0, seed=seed)
+        total = noised(recipe, noise, state_of(theta), zero_sum(theta), frozenset())
+        moved = gradient_averaging(theta, total, 1.0, frozenset())["w"]
+        assert float(moved.abs().max()) < 6 * noise.of_sums / noise.least
+
+
 def test_another_secret_and_other_sums_have_other_noise() -> None:
     """With the same noise the difference of two releases would have none."""
     theta, recipe = {"a": torch.zeros(1, 3)}, private(dp_noise=1.0, k=1)
@@ -213,6 +223,10 @@ class TestAccountant:
         other.history = [(noise, q, rounds)]
         assert float(other.get_epsilon(1e-5)) == pytest.approx(known, abs=1e-3)
 
+    def test_little_noise_is_counted_as_if_all_took_part(self) -> None:
+        """Its privacy losses are too many to list."""
+        assert epsilon(1e-5, 0.5, 6, 1e-5) == epsilon(1e-5, 1.0, 6, 1e-5)
+
     def test_sampling_helps_and_its_noise_spends_the_budget(self) -> None:
         pytest.importorskip("dp_accounting")
         noise = noise_for(4.0, 0.1, 100, 1e-5)
@@ -224,6 +238,7 @@ class TestAccountant:
     ("settings", "complaint"),
     [
         ({"dp_noise": 0.0}, "dp_noise must be a positive number"),
+        ({"dp_noise": 1e-300}, "dp_noise must be at least 1e-100"),
         ({"dp_epsilon": -1.0}, "dp_epsilon must be a positive number"),
         ({"dp_delta": 1.0}, "dp_delta must be in"),
         ({"early_stopping": True}, "early_stopping does not go with dp_epsilon or dp_noise: give the number"),

@@ -132,6 +132,14 @@ def test_one_attacker_of_six_moves_no_rule_far(name: str) -> None:
     assert np.linalg.norm(np.concatenate([honest, np.full((1, 20), -1e3)]).mean(0) - honest.mean(0)) > 100
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_numbers_without_squares_move_no_rule_either(name: str) -> None:
+    honest = np.random.default_rng(5).normal(size=(5, 20)) + 1
+    for huge in (1e160, 1e300):
+        found = said(name, np.concatenate([honest, np.full((1, 20), -huge)]))
+        assert np.linalg.norm(np.array(found) - honest.mean(0)) < 2 * np.linalg.norm(honest, axis=1).max()
+
+
 def together(name: str, x: Tensor, theta: Tensor, identity: list[int], *, shared: bool = False) -> Tensor:
     """The clusters' next models [k, d] of members' models x [p, d], trained from theta [k, d]."""
     kept = Kept({"w": theta}, len(x), 10**6, lambda _rows: iter(()))

@@ -22,6 +22,7 @@ from ifca.core.replies import Rejection, Savings, Solutions, Updates
 from ifca.core.types import Params
 
 TOO_LONG = 10.0  # times the median length of the cohort's changes; honest ones were seen at up to 2.5
+BEHIND = 3.0  # times as far goes at most who loses more than the median: a new model has far to go
 SMALL = 1e-3  # of a model's length: when nearly nobody changes it any more, such changes are still usual
 FEWEST = 3  # clients from which on the others can say what is usual
 MANY, BEYOND = 8, 3.0  # clients from which on there is a range of words; its widths
@@ -61,6 +62,20 @@ def usual_lengths(length: Tensor, own: Tensor, theta: Params, steps: Tensor) -> 
     return usual * more.clamp(min=1)
 
 
+def behind(loss: Tensor) -> Tensor:
+    """How many times as far as usual clients of these losses [p] may go: [p], in [1, BEHIND].
+
+    It is how far a loss is above the lowest, over how far the median is. Nobody's own word counts beyond the
+    largest of the others', and neither a constant on all losses nor their unit matters.
+    """
+    if len(loss) < FEWEST:
+        return torch.ones_like(loss)
+    order = loss.sort().values
+    above = loss.where(loss < order[-1], order[-2]) - order[0]
+    share = above / (loss.median() - order[0])
+    return share.nan_to_num(1.0, posinf=BEHIND).clamp(1.0, BEHIND)
+
+
 def local_steps(recipe: Recipe, sizes: NDArray[np.int64]) -> Tensor:
     """Gradient steps that clients of these sizes take in a turn: [p]."""
     if recipe.local_epochs is None or recipe.batch_size is None:
@@ -77,9 +92,10 @@ def unusable(
     judged: [p] who chose among several models; steps: [p] local steps.
     """
     found, claimed = [], losses.gather(1, own[:, None])[:, 0].double()
-    usual, there = torch.zeros_like(length), length.isfinite()
+    usual, there = torch.zeros_like(length), length.isfinite() & claimed.isfinite()
     if bool(there.any()):
         usual[there] = usual_lengths(length[there], own[there], theta, steps[there])
+        usual[there] *= behind(claimed[there])
     least = losses.double().gather(1, identity(losses)[:, None])[:, 0]
     for row, (size, most) in enumerate(zip(length.tolist(), usual.tolist(), strict=True)):
         loss, low, j = float(claimed[row]), float(least[row]), int(own[row])
@@ -88,7 +104,7 @@ def unusable(
         elif bool(judged[row]) and loss - low > ROUNDING * abs(loss):
             said = f"it claims the cluster with a loss of {loss:.6g}, and says that another has {low:.6g}"
             found.append(Rejection(row, "contradicts-losses", said, j))
-        elif len(length) >= FEWEST and size > TOO_LONG * most > 0:
+        elif int(there.sum()) >= FEWEST and size > TOO_LONG * most > 0:
             said = f"its change has length {size:.3g}, {size / most:.3g} times the cohort's {most:.3g}"
             found.append(Rejection(row, "too-large", said, j))
     return found

@@ -8,6 +8,8 @@ from typing import Any
 
 from ifca.core.errors import InvalidInput
 
+LEAST_NOISE = 1e-100  # with less, epsilon has no finite number
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
@@ -37,6 +39,8 @@ class PrivacySettings:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise InvalidInput(f"{name} must be a positive number, got {value}")
+        if self.dp_noise is not None and self.dp_noise < LEAST_NOISE:
+            raise InvalidInput(f"dp_noise must be at least {LEAST_NOISE:g}, got {self.dp_noise}")
         if not 0 < self.dp_delta < 1:
             raise InvalidInput(f"dp_delta must be in (0, 1), got {self.dp_delta}")
         if self.private:

@@ -15,6 +15,7 @@ from typing import Any
 from ifca.core.errors import InvalidInput
 
 GRID = 1e-3  # privacy losses are rounded up to multiples of it
+LITTLE = 0.1  # below it a turn spends about 100: epsilon is as if all took part, no less than what is spent
 NEAR = 1e-3  # the noise that is found is at most so much more than is needed, relatively
 
 
@@ -23,7 +24,7 @@ def epsilon(noise: float, participation: float, rounds: int, delta: float) -> fl
     """What is spent. noise: sigma, the noise's standard deviation over the sensitivity."""
     if rounds == 0:
         return 0.0
-    if participation == 1:
+    if participation == 1 or noise < LITTLE:
         return _gaussian(noise / math.sqrt(rounds), delta)
     return _sampled(noise, participation, rounds, delta)
 

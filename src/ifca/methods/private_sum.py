@@ -77,8 +77,8 @@ def noised(
     """
     rng = generator(*_source(recipe, state, sums, secret))
     counts = sums.weight + noise.of_counts * _normal(sums.weight, rng)
-    everyone = counts.sum()
     weight = torch.where(counts >= noise.least, counts, 0)
+    everyone = counts.sum().maximum(weight.sum())  # noise below zero elsewhere takes nobody away from these
     total = dict[str, Tensor]()
     for name, value in sorted(sums.total.items()):  # a state that was read has another order
         theta = state.theta[name].double()

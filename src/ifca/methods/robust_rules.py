@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ MIXED = "nnm+"  # before the name of a rule: nearest-neighbour mixing comes firs
 TOLERANCE = 1e-10  # of the members' median distance: an answer is found where a step moves it by no more
 MOST_STEPS = 1000
 NEAR = 1e-6  # of the median norm of changes: the geometric median takes smaller distances for this one
+MOST = 1e130  # a larger change of a coordinate, which float64 can hold, counts as this: squares are finite
 PANEL = 256  # members whose products with the others are taken at once
 
 
@@ -187,7 +189,7 @@ ROBUST = {
 
 def combined(rule: Robust, attackers: float, mixed: bool, blocks: Blocks, weight: Tensor) -> Iterator[Tensor]:
     """What p members say together, block by block. attackers: assumed share; mixed: mixing comes first."""
-    p, mix = len(weight), None
+    p, mix, blocks = len(weight), None, partial(_bounded, blocks)
     f = assumed(attackers, p)
     if p == 1:
         yield from (values[0].double() for values in blocks())
@@ -204,6 +206,12 @@ def combined(rule: Robust, attackers: float, mixed: bool, blocks: Blocks, weight
     elif rule.by_coordinate is not None:
         for values in blocks():
             yield rule.by_coordinate(values if mix is None else mix.to(values) @ values, f)
+
+
+def _bounded(blocks: Blocks) -> Iterator[Tensor]:
+    """The same changes without coordinates whose squares would not be numbers."""
+    for values in blocks():
+        yield values.clamp(-MOST, MOST) if values.dtype == torch.float64 else values
 
 
 def _squares(blocks: Blocks) -> Tensor:

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ifca.runs.clients_table import read_clients
+from ifca.core.errors import InvalidInput
+from ifca.runs.clients_table import CLIENTS, read_clients
 from ifca.training import Fitted
 from ifca.use.usual import limits
 
@@ -88,11 +89,14 @@ def known_clients(directory: Path) -> list[Known]:
     held_out = any(loss for _, loss in held)
     taken = held if held_out else [(row, row["train_loss"]) for row in rows]
     size = "test_samples" if held_out else "train_samples"
-    return _finite(
-        Known(row["id"], int(row["cluster"]), float(loss), int(row[size]), held_out)
-        for row, loss in taken
-        if loss and int(row["cluster"]) >= 0
-    )
+    try:
+        return _finite(
+            Known(row["id"], int(row["cluster"]), float(loss), int(row[size]), held_out)
+            for row, loss in taken
+            if loss and int(row["cluster"]) >= 0
+        )
+    except (TypeError, ValueError) as reason:  # a row that was cut off has None
+        raise InvalidInput(f"{directory / CLIENTS}: {reason}; the file was altered") from None
 
 
 def known_of_fitted(fitted: Fitted) -> list[Known]:

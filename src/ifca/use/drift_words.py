@@ -35,7 +35,7 @@ def moved(row: dict[str, Any]) -> str:
     """From which model to which, with how much loss less."""
     errors = row["margin_in_errors"]
     sure = "" if errors is None else f", {errors:.1f} standard errors"
-    doubt = " (not sure)" if errors is not None and errors < 2 else ""
+    doubt = " (not sure)" if row["samples"] == 1 or (errors is not None and errors < 2) else ""
     return (
         f"{row['client']} moved from model {row['was']} to model {row['cluster']}: it loses "
         f"{row['saved']:.3g} a sample less ({row['loss_own']:.3g} -> {row['loss']:.3g}{sure}){doubt}"
