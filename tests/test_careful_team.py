@@ -19,6 +19,9 @@ from ifca.runs.chosen_job import chosen_job
 from ifca.runs.config import Config, read_config
 from ifca.runs.rehearse import rehearse
 from ifca.runs.run import run
+from ifca.use.card import write_card
+from ifca.use.continue_run import continue_run
+from ifca.use.export import export_model
 from tests.test_drift import FIRST, SMALL, write_clients
 
 
@@ -35,6 +38,11 @@ def towns(tmp_path: Path) -> Path:
 
 def tables_of(towns: Path, *more: str) -> Config:
     return chosen_job(towns, {"label": ["y"]}, None, [*SMALL, "rounds=1", *more])
+
+
+def card_of(folder: Path) -> str:
+    model = folder.with_suffix(".safetensors")
+    return write_card(folder, 0, model, export_model(folder, 0, model)).read_text()
 
 
 def test_a_rule_or_an_attack_that_does_not_go_is_one_sentence_that_blames_the_right_word(towns: Path) -> None:
@@ -61,6 +69,10 @@ def test_a_refusal_names_the_key_as_it_is_set(towns: Path, tmp_path: Path) -> No
     settings = ["algorithm=ifca-plain", "dp_epsilon=3"]
     with pytest.raises(InvalidInput, match=r"set data\.standardise = false and data\.standardise_target = f"):
         run(tables_of(towns, *settings), tmp_path / "private")
+    with pytest.raises(InvalidInput, match=r'and set baselines = \[\] or \["global"\]'):
+        run(tables_of(towns, "algorithm=local", "dp_epsilon=3"), tmp_path / "local")
+    with pytest.raises(InvalidInput, match="dp_clip alone makes nothing private"):
+        tables_of(towns, "dp_clip=0.3")
 
 
 def test_without_test_data_there_are_no_columns_of_tests(towns: Path, tmp_path: Path) -> None:
@@ -94,3 +106,17 @@ def test_what_the_referee_keeps_when_the_rounds_are_over_has_its_evidence(
     assert summary["live_clusters"] == 2
     assert [event["event"] for event in summary["events"]] == ["merged", "kept"]
     assert summary["events"][-1]["p"] < 0.01
+
+
+def test_the_card_of_a_rehearsal_or_a_continuation_says_so_and_names_no_client_and_no_place(
+    towns: Path, tmp_path: Path
+) -> None:
+    run(tables_of(towns, 'attack={name="scale", clients=["c3"]}'), tmp_path / "attacked")
+    card = card_of(tmp_path / "attacked")
+    assert "rehearsal in which 1 of 8 clients attacked (scale)" in card
+    assert '"c3"' not in card
+    run(tables_of(towns), tmp_path / "run")
+    continue_run(tmp_path / "run", towns, tmp_path / "next")
+    card = card_of(tmp_path / "next")
+    assert 'continues = "run"' in card
+    assert str(tmp_path) not in card
