@@ -11,18 +11,21 @@ from rich.table import Table
 
 from ifca.core.errors import InvalidInput
 from ifca.report.ending_words import ending_sentences
+from ifca.report.page.build import write_report
 from ifca.report.read_run import read_run
 from ifca.report.terminal.attack_table import attack_sentence, attack_table
 from ifca.report.terminal.run_tables import clusters_table, comparison_table
 from ifca.runs.attack_config import AttackConfig
 from ifca.runs.chosen_job import chosen_job
 from ifca.runs.config import Config, read_config
+from ifca.runs.drift_words import client_alarm
 from ifca.runs.rehearse import rehearse
 from ifca.runs.run import run
 from ifca.use.card import write_card
 from ifca.use.continue_run import continue_run
 from ifca.use.export import export_model
 from tests.test_drift import FIRST, SMALL, write_clients
+from tests.test_page import text_of
 
 
 def shown(table: Table) -> str:
@@ -62,7 +65,10 @@ def test_a_rehearsal_without_true_clusters_does_not_speak_of_them(towns: Path) -
     assert "elsewhere" not in shown(attack_table(found)) + attack_sentence(found)
     known: dict[str, Any] = found | {"rows": [row | {"lost_elsewhere": 0.5} for row in found["rows"]]}
     assert "lost elsewhere" in shown(attack_table(known))
-    assert attack_sentence(known).endswith("elsewhere: in the other true clusters")
+    assert attack_sentence(known).endswith("elsewhere: in all true clusters but the one that lost most")
+    one = attack_sentence(known | {"cluster": 90})
+    assert "clients, each in true cluster 90;" in one
+    assert one.endswith("elsewhere: in the other true clusters")
 
 
 def test_a_refusal_names_the_key_as_it_is_set(towns: Path, tmp_path: Path) -> None:
@@ -117,6 +123,20 @@ def test_the_card_of_a_rehearsal_or_a_continuation_says_so_and_names_no_client_a
     assert '"c3"' not in card
     run(tables_of(towns), tmp_path / "run")
     continue_run(tmp_path / "run", towns, tmp_path / "next")
+    write_report([tmp_path / "next"])
     card = card_of(tmp_path / "next")
     assert 'continues = "run"' in card
     assert str(tmp_path) not in card
+    page = text_of((tmp_path / "next" / "report.html").read_text())
+    assert "What changed since the run before" in page
+    assert "Of the clients: 8 stayed, 0 moved" in page
+    assert "with the models as they are now: loss" in page
+
+
+def test_a_better_model_that_is_above_its_band_is_not_said_to_fit() -> None:
+    row = {"client": "a", "was": 0, "cluster": 1, "loss_own": 4.0, "loss": 0.9, "limit": 0.6, "p": 1e-7}
+    row |= {"samples": 40, "tried": False, "best_limit": 0.7, "best_above_limit": True}
+    assert client_alarm(row).endswith(
+        "; model 1 fits it better: 0.9, above the usual 0.7, but not beyond chance"
+    )
+    assert client_alarm(row | {"best_above_limit": False}).endswith("; model 1 fits it: 0.9")

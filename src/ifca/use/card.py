@@ -210,11 +210,10 @@ def _privacy(summary: dict[str, Any]) -> str:
 
 def _config(config: Config) -> str:
     """The config without clients' ids and without the places where this machine keeps its files."""
-    places = {
-        name: Path(place).name for name in ("warm_start", "continues") if (place := getattr(config, name))
-    }
+    begun = config.warm_start and Path(config.warm_start).name
+    earlier = config.continues and Path(config.continues).name
     attack = config.attack and replace(config.attack, clients=())
-    config = replace(config, code=None, attack=attack, **places)
+    config = replace(config, code=None, warm_start=begun, continues=earlier, attack=attack)
     data: Any = config.data
     for name in ("path", "folder"):
         if place := getattr(data, name, None):

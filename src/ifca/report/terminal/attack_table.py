@@ -28,12 +28,13 @@ def attack_table(found: dict[str, Any]) -> Table:
 def attack_sentence(found: dict[str, Any]) -> str:
     """Who attacked, and what the numbers are of."""
     attackers, m = len(found["attackers"]), found["clients"]
-    where = "" if found["cluster"] is None else f", all of true cluster {found['cluster']}"
+    where = "" if found["cluster"] is None else f", each in true cluster {found['cluster']}"
+    others = "all true clusters but the one that lost most" if not where else "the other true clusters"
     unit = "percent of the loss" if found["regression"] else "points"
     return (
         f"{found['attack']} by {attackers} of {m} clients{where}; all numbers are over the {m - attackers} "
         f"honest clients; lost: {unit} against no attack with the plain mean"
-        + ("; elsewhere: in the other true clusters" if _knows_elsewhere(found) else "")
+        + (f"; elsewhere: in {others}" if _knows_elsewhere(found) else "")
     )
 
 

@@ -14,7 +14,10 @@ def client_alarm(row: dict[str, Any]) -> str:
         f"{row['limit']:.3g} (p = {row['p']:.1g}, {row['samples']} samples)"
     )
     if not row["tried"] or not row["best_above_limit"]:
-        return f"{first}; model {row['cluster']} fits it: {row['loss']:.3g}"
+        above = row["best_above_limit"]
+        fits = "fits it better" if above else "fits it"
+        doubt = f", above the usual {row['best_limit']:.3g}, but not beyond chance" if above else ""
+        return f"{first}; model {row['cluster']} {fits}: {row['loss']:.3g}{doubt}"
     best = (
         ""
         if row["cluster"] == own
