@@ -112,7 +112,7 @@ def new_models(summary: dict[str, Any], clusters: dict[str, int]) -> Iterator[st
     for j in range(summary["models"]):
         mine = [name for name, cluster in clusters.items() if cluster == j]
         if j >= earlier and mine:
-            yield f"model {j} is new: {', '.join(mine)} need it (see 'both needed' above for the evidence)"
+            yield f"model {j} is new: {', '.join(mine)} need it (the evidence is with the events)"
         elif not mine:
             yield f"model {j} is kept although nobody has it now: its concept may return"
 
