@@ -73,7 +73,8 @@ def job_of(setting: str, method: str, seed: int, clip: float, rounds: int) -> Jo
     (m, epsilon), (algorithm, public) = SETTINGS[setting], METHODS[method]
     noise = None if epsilon is None else MULTIPLIERS[epsilon, rounds]
     recipe = Recipe(algorithm=algorithm, k=4, rounds=rounds, evaluate_every=0, seed=seed)
-    recipe = replace(recipe, dp_noise=noise, dp_clip=clip, dp_delta=DELTA)
+    if noise is not None:
+        recipe = replace(recipe, dp_noise=noise, dp_clip=clip, dp_delta=DELTA)
     start = public_models(seed, 1 if algorithm == "global" else 4) if public else None
     return Job(federation(m, seed), recipe, model, warm_start=start)
 

@@ -23,8 +23,8 @@ def check_command(
     trust: Trust = False,
 ) -> None:
     """Do a run's models still fit its clients? Who moved, whom no model fits; alarms with their evidence."""
+    from ifca.runs.drift_words import report_lines
     from ifca.use.continue_run import check_run
-    from ifca.use.drift_words import report_lines
 
     found = check_run(directory, data, client=owner, trust=trust)
     typer.echo(json.dumps(found) if as_json else "\n".join(report_lines(found)))
@@ -43,9 +43,9 @@ def continue_command(
     """Train on from a run's models with new data of its clients; the run itself stays as it is."""
     from ifca.report.terminal.show import watched
     from ifca.runs.clients_table import read_clients
+    from ifca.runs.drift_words import compared_lines, new_models, report_lines
     from ifca.runs.run_folder import next_directory, open_directory
     from ifca.use.continue_run import continue_run
-    from ifca.use.drift_words import compared_lines, new_models, report_lines
 
     folder = out or next_directory(open_directory(directory), verb="continued")
     kept: list[dict[str, Any]] = []

@@ -45,6 +45,12 @@ class PrivacySettings:
             raise InvalidInput(f"dp_delta must be in (0, 1), got {self.dp_delta}")
         if self.private:
             _check_the_rest(self)
+            return
+        for name in ("dp_delta", "dp_clip"):
+            if getattr(self, name) != getattr(PrivacySettings, name):
+                raise InvalidInput(
+                    f"{name} alone makes nothing private: set dp_epsilon or dp_noise too, or leave it out"
+                )
 
 
 def _check_the_rest(recipe: Any) -> None:

@@ -27,7 +27,7 @@ from ifca.methods.groups import FREE, HELD, JUDGED, Memory, Step, memory_of, mer
 from ifca.methods.ifca_plain import choose
 from ifca.methods.memory import tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
-from ifca.methods.referee import added, averages, compared, pairs_of, to_merge, verdicts
+from ifca.methods.referee import added, averages, closest, compared, pairs_of, to_merge, verdicts
 
 APART = 8  # rounds that groups train apart at least before one model for two of them is accepted
 EARLY = 0.01  # of alpha: the level of each of the three looks before that
@@ -163,8 +163,9 @@ def _refereed(problem: Problem, state: ClusterState, memory: Memory, now: Round,
     said = memory.new(verdicts(memory.evidence, memory.judged(state.live)))
     memory = replace(memory, evidence=torch.zeros_like(memory.evidence), since=state.round)
     if all(one.needs_both(alpha) for one in said):
-        closest = sorted(said, key=lambda one: (one.p, -one.t))[-1:]  # none: there is one group
-        return settled(state, replace(memory, stage=HELD), [one.as_event("kept", alpha) for one in closest])
+        return settled(
+            state, replace(memory, stage=HELD), [one.as_event("kept", alpha) for one in closest(said)]
+        )
     if state.round - memory.parted < APART:
         return replace(state, memory=tensors_of(memory)), []
     same = to_merge(said, alpha)
@@ -193,9 +194,13 @@ def finish(problem: Problem, state: ClusterState, ask: Ask) -> Step:
         memory = replace(memory, evidence=torch.zeros_like(memory.evidence), stage=HELD)
         who, live = torch.nonzero(memory.given >= 0)[:, 0], memory.judged(state.live)
         state, memory = _heard(problem, state, memory, who, ask)
-        for one in to_merge(memory.new(verdicts(memory.evidence, live)), alpha):
+        said = memory.new(verdicts(memory.evidence, live))
+        same = to_merge(said, alpha)
+        for one in same:
             state, memory = merged(state, replace(memory, stage=JUDGED), one)
             events.append(one.as_event("merged", alpha))
+        if not same:
+            events += [one.as_event("kept", alpha) for one in closest(said)]
         state = settled(state, memory, [])[0]
     return state, events
 

@@ -171,3 +171,8 @@ def to_merge(found: Sequence[Verdict], alpha: float) -> list[Verdict]:
             closest.setdefault(group, one)
     mutual = [one for one in found if all(closest[group] is one for group in one.pair)]
     return [one for one in mutual if not one.needs_both(alpha)]
+
+
+def closest(found: Sequence[Verdict]) -> list[Verdict]:
+    """The two groups nearest to sharing a model, as evidence that all need their own; none of one group."""
+    return sorted(found, key=lambda one: (one.p, -one.t))[-1:]

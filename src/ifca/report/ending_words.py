@@ -50,8 +50,20 @@ def rejected_sentences(summary: dict[str, Any]) -> list[str]:
     why = listed([WHY.get(kind, kind) for kind in rejected["why"]])
     found = [f"Rejected: {count(rejected['replies'], 'reply', 'replies')}, because {why}."]
     found[0] += f" Of the clients {listed([*names, *more])}; rounds went on with the others."
-    for name, after in rejected["left_out"].items():
-        found.append(f"Client {name} was rejected three times in a row and left out after round {after}.")
+    return found + _left_out_sentences(rejected["left_out"])
+
+
+def _left_out_sentences(left_out: dict[str, int]) -> list[str]:
+    """One sentence for all clients that were left out after the same round."""
+    by_round: dict[int, list[str]] = {}
+    for name, after in left_out.items():
+        by_round.setdefault(after, []).append(name)
+    found = []
+    for after, names in by_round.items():
+        more = [f"{len(names) - NAMED} more (summary.json names all)"] if len(names) > NAMED else []
+        who = listed([*names[:NAMED], *more])
+        head = f"Client {who} was" if len(names) == 1 else f"Clients {who} were"
+        found.append(f"{head} rejected three times in a row and left out after round {after}.")
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ifca.core.attacks import Attack
+from ifca.core.attacks import Attack, kind_of
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.initial import best_restart
 from ifca.methods.aggregation import BUILT_IN_RULES
@@ -35,16 +35,20 @@ def rehearse(
     accuracy: of the honest clients (regression: loss). lost: points against no attack with the plain mean
     (regression: percent of its loss). lost_elsewhere: the same in the other true clusters.
     """
+    kind_of(attack.name)  # an unknown attack is not the rules' fault
     rules = list(dict.fromkeys(rules)) or [name for name in USUAL if name in BUILT_IN_RULES]
     plain, code = replace(config, attack=None, baselines=(), personalise=False), code_of(config)
     federation = make_federation(plain, code)
     if federation.test is None:
-        raise InvalidInput("attack: the clients have no test data, so nothing can be measured")
-    todo = {rule: replace(plain, aggregation=rule) for rule in ("mean", *rules)}
+        raise InvalidInput(
+            "attack: the clients have no test data, so nothing can be measured; with data of your own, "
+            "data.test_share = 0.2 keeps a fifth of each client's samples for it"
+        )
     jobs = {}
-    for rule, one in todo.items():
-        check_names(replace(one, attack=attack), "--rules")
-        jobs[rule] = make_job(replace(one, attack=attack), federation, code)
+    for rule in ("mean", *rules):
+        one = replace(plain, attack=attack, aggregation=rule)
+        check_names(one, "--rules")
+        jobs[rule] = make_job(one, federation, code)
         check(jobs[rule])
     found = jobs["mean"].attack
     assert found is not None

@@ -82,7 +82,8 @@ class Job:
         if self.recipe.private and not self.method.private:
             raise InvalidInput(
                 f"{self.recipe.algorithm}: needs more of clients than sums that noise can cover; with "
-                'dp_epsilon or dp_noise use algorithm = "ifca-plain" or "global", and no other baselines'
+                'dp_epsilon or dp_noise use algorithm = "ifca-plain" or "global", and set baselines = [] '
+                'or ["global"]'
             )
         if self.recipe.private and self.attack is not None:
             raise InvalidInput(

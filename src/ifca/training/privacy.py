@@ -80,9 +80,9 @@ def check_private(job: Job) -> None:
     recipe, m = job.recipe, len(job.federation.train)
     if job.federation.scaling is not None or job.federation.target_scaling is not None:
         raise InvalidInput(
-            "standardise: means and variances of the clients' data are not covered by dp_epsilon: set "
-            "standardise = false and standardise_target = false, and scale by numbers that are known without "
-            "the data"
+            "data.standardise: means and variances of the clients' data are not covered by dp_epsilon: set "
+            "data.standardise = false and data.standardise_target = false, and scale by numbers that are "
+            "known without the data"
         )
     if job.federation.preparation is not None and not job.federation.preparation.plain:
         raise InvalidInput(

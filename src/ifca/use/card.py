@@ -188,7 +188,12 @@ def _given(trained: Trained, mean: str, scale: str, target_mean: str, target_sca
 
 
 def _limits(summary: dict[str, Any]) -> str:
-    return (
+    attack = summary.get("attack")
+    rehearsed = attack and (
+        f"**Not for use**: trained in a rehearsal in which {len(attack['attackers'])} of "
+        f"{summary['clients']} clients attacked ({attack['name']}); test results are over the others.\n\n"
+    )
+    return (rehearsed or "") + (
         "This model serves the clients of its cluster. Whether a new client belongs to it is a question for "
         f"`ifca assign`, which compares its loss under all {summary['live_clusters']} models; with the wrong "
         "cluster's model predictions can be much worse than the numbers above."
@@ -204,8 +209,11 @@ def _privacy(summary: dict[str, Any]) -> str:
 
 
 def _config(config: Config) -> str:
-    """The config without the places where this machine keeps its files."""
-    config = replace(config, code=None, warm_start=config.warm_start and Path(config.warm_start).name)
+    """The config without clients' ids and without the places where this machine keeps its files."""
+    begun = config.warm_start and Path(config.warm_start).name
+    earlier = config.continues and Path(config.continues).name
+    attack = config.attack and replace(config.attack, clients=())
+    config = replace(config, code=None, warm_start=begun, continues=earlier, attack=attack)
     data: Any = config.data
     for name in ("path", "folder"):
         if place := getattr(data, name, None):

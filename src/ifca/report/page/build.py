@@ -34,6 +34,7 @@ from ifca.report.page.parts import Section, paragraph
 from ifca.report.page.people import served
 from ifca.report.page.personalising import personal
 from ifca.report.page.private import private
+from ifca.report.page.since_before import continued
 from ifca.report.page.sizes import sizes, truth
 from ifca.report.read_run import RunFolder
 from ifca.report.words import count, title_of
@@ -47,6 +48,7 @@ SHORT = {
     "groups": "Clusters",
     "best": "Best method",
     "result": "Result",
+    "continued": "New data",
     "distinguish": "Differences",
     "everyone": "Clients",
     "served": "Served",
@@ -125,6 +127,7 @@ def sections(run: RunFolder) -> list[Section]:
         cards(run),
         verdict if seeds == 1 else None,
         headline(run),
+        continued(run),
         distinguish(run),
         everyone(run, past),
         served(run),

@@ -22,7 +22,8 @@ MOST_NAMES = 12  # of a cluster
 def comparison_table(run: RunFolder) -> Table:
     """The algorithms side by side; accuracy by both rules, in regression the test loss instead.
 
-    How many clients are in the right cluster where that is known; else AUROC, in regression R2.
+    How many clients are in the right cluster where that is known; else AUROC, in regression R2. Where nobody
+    has test data, there are neither.
     """
     summaries = [run.summary, *[other.summary for other in run.baselines.values()]]
     classifies = run.summary["test_accuracy"] is not None
@@ -32,17 +33,18 @@ def comparison_table(run: RunFolder) -> Table:
     kind, show, main = ("test_accuracy", _percent, "auroc") if classifies else ("test_loss", _number, "r2")
     known = any(summary["cluster_accuracy"] is not None for summary in summaries)
     fourth = "clusters\nright %" if known else QUALITY[main]
-    rules = f"{loss}paper's\nrule", f"{loss}train\nrule"
-    for head in (*rules, "train\nloss", fourth, "bytes\ndown", "bytes\nup", "seconds"):
+    tested = run.summary["test_loss"] is not None
+    rules = (f"{loss}paper's\nrule", f"{loss}train\nrule") if tested else ()
+    quality_heads = (fourth,) if known or tested else ()
+    for head in (*rules, "train\nloss", *quality_heads, "bytes\ndown", "bytes\nup", "seconds"):
         table.add_column(head, justify="right")
     for summary in summaries:
         (quality,) = _quality((summary.get("quality") or {}).get("overall"), (main,))
         table.add_row(
             title_of(summary),
-            show(summary[kind]),
-            show(summary[kind + "_train_rule"]),
+            *((show(summary[kind]), show(summary[kind + "_train_rule"])) if tested else ()),
             _number(summary["train_loss"]),
-            _percent(summary["cluster_accuracy"]) if known else quality,
+            *((_percent(summary["cluster_accuracy"]) if known else quality,) if quality_heads else ()),
             size_of(summary["bytes_down"]),
             size_of(summary["bytes_up"]),
             f"{summary['seconds']:.1f}",
@@ -84,16 +86,18 @@ def clusters_table(run: RunFolder) -> Table:
     judged = (run.summary.get("quality") or {}).get("clusters")
     names = () if judged is None or true else ("auroc", "f1") if classifies else ("mae", "r2")
     tested_head = "test\naccuracy %" if classifies else "test\nloss"
-    for head in ("cluster", "clients", tested_head, *(QUALITY[name] for name in names), "train\nloss"):
+    tested_heads = [tested_head] if run.summary["test_loss"] is not None else []
+    for head in ("cluster", "clients", *tested_heads, *(QUALITY[name] for name in names), "train\nloss"):
         table.add_column(head, justify="right")
     for name in true:
         table.add_column(f"true {name}", justify="right")
     for cluster in run.summary["clusters"]:
         counts = [str(row[cluster["cluster"]]) for row in true.values()]
-        tested = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
+        score = _percent(cluster.get("test_accuracy")) if classifies else _number(cluster.get("test_loss"))
+        tested = [score] if tested_heads else []
         who = str(cluster["cluster"]), str(cluster["clients"])
         more = _quality(None if judged is None else judged[cluster["cluster"]], names)
-        table.add_row(*who, tested, *more, _number(cluster["train_loss"]), *counts)
+        table.add_row(*who, *tested, *more, _number(cluster["train_loss"]), *counts)
     return table
 
 

@@ -14,7 +14,10 @@ def client_alarm(row: dict[str, Any]) -> str:
         f"{row['limit']:.3g} (p = {row['p']:.1g}, {row['samples']} samples)"
     )
     if not row["tried"] or not row["best_above_limit"]:
-        return f"{first}; model {row['cluster']} fits it: {row['loss']:.3g}"
+        above = row["best_above_limit"]
+        fits = "fits it better" if above else "fits it"
+        doubt = f", above the usual {row['best_limit']:.3g}, but not beyond chance" if above else ""
+        return f"{first}; model {row['cluster']} {fits}: {row['loss']:.3g}{doubt}"
     best = (
         ""
         if row["cluster"] == own
@@ -109,7 +112,7 @@ def new_models(summary: dict[str, Any], clusters: dict[str, int]) -> Iterator[st
     for j in range(summary["models"]):
         mine = [name for name, cluster in clusters.items() if cluster == j]
         if j >= earlier and mine:
-            yield f"model {j} is new: {', '.join(mine)} need it (see 'both needed' above for the evidence)"
+            yield f"model {j} is new: {', '.join(mine)} need it (the evidence is with the events)"
         elif not mine:
             yield f"model {j} is kept although nobody has it now: its concept may return"
 
