@@ -78,6 +78,8 @@ class TestReferee:
     def test_a_factor_of_the_loss_changes_nothing(self) -> None:
         small, large = (above_zero(sums(*(f * d for d in (1, -2, 3, 2)))) for f in (1e-9, 1e9))
         assert small == pytest.approx(large)
+        for f in (2.0**-300, 2.0**300):  # whose fourth powers are no numbers
+            assert above_zero(sums(*(f * d for d in (1, -2, 3, 2)))) == pytest.approx(small)
 
     @pytest.mark.parametrize(("differences", "p"), [([], 1), ([5.0], 1), ([0.0, 0.0], 1), ([2.0] * 5, 0)])
     def test_too_few_or_all_alike(self, differences: list[float], p: float) -> None:

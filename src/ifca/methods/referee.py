@@ -84,7 +84,9 @@ def above_zero(*parts: Sums) -> tuple[float, float]:
         return 0.0, 1.0
     if error == 0:
         return math.copysign(math.inf, mean), float(mean < 0)
-    degrees = error**2 / sum(part.error**2 / (part.count - 1) for part in parts)
+    unit = -math.frexp(error)[1]  # a power of two changes no digit, and squares are finite then
+    squares = (math.ldexp(part.error, unit) ** 2 / (part.count - 1) for part in parts)
+    degrees = math.ldexp(error, unit) ** 2 / sum(squares)
     from scipy.stats import t as student  # here: it takes a second to import
 
     t = mean / math.sqrt(error)

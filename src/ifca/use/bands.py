@@ -60,7 +60,8 @@ class Band:
         excess, error = loss - self.mean, between + within
         if error <= 0:
             return (math.inf, 0.0) if excess > 1e-9 * abs(self.mean) else (0.0, 1.0)
-        degrees = error**2 / (within**2 / (samples - 1) + between**2 / max(1, self.clients - 1))
+        few = (within / error) ** 2 / (samples - 1) + (between / error) ** 2 / max(1, self.clients - 1)
+        degrees = 1 / few
         from scipy.stats import t as student  # here: it takes a second to import
 
         t = excess / math.sqrt(error)
