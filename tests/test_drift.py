@@ -22,9 +22,9 @@ from ifca.methods.groups import Memory, memory_of
 from ifca.methods.memory import tensors_of
 from ifca.runs.chosen_job import chosen_job
 from ifca.runs.clients_table import read_clients
+from ifca.runs.drift_words import moved
 from ifca.runs.run import resume, run
 from ifca.use.continue_run import check_run, continue_run
-from ifca.use.drift_words import moved
 
 SMALL = ["k=3", "rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
 
