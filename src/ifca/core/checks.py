@@ -30,8 +30,8 @@ IN_A_ROW = 3  # rejections, after which a client is left out
 ROUNDING = 1e-4  # share of a loss by which two losses that are the same may differ
 
 
-def change_lengths(option: str, step: float, theta: Params, updates: Updates, own: Tensor) -> Tensor:
-    """|theta~_i - theta_j| (option II) or step |g_i| (option I) of each client [p]. own: [p] each j."""
+def change_lengths(models: bool, step: float, theta: Params, updates: Updates, own: Tensor) -> Tensor:
+    """|theta~_i - theta_j| of each client [p], where updates are models, or step |g_i|. own: [p] each j."""
     names, squares = frozenset(theta), torch.zeros(len(own), dtype=torch.float64)
     for part, values in zip(updates.layout(names), updates.blocks(names), strict=True):
         sent = (
@@ -39,7 +39,7 @@ def change_lengths(option: str, step: float, theta: Params, updates: Updates, ow
             .reshape(len(theta[part.name]), -1)[:, part.start : part.start + part.width]
             .double()
         )
-        moved = step * values.double() if option == "gradient" else values - sent[own.to(sent.device)]
+        moved = values - sent[own.to(sent.device)] if models else step * values.double()
         squares += moved.square().sum(1).cpu()
     return squares.sqrt()
 

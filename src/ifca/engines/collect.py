@@ -113,8 +113,8 @@ class Collected:
 
     def _rejected(self, updates: Updates) -> list[Rejection]:
         """Replies that are not used."""
-        option, step = self.recipe.option, self.recipe.step_size
-        length = change_lengths(option, step, self.theta, updates, self.identity)
+        models, step = sends_models(self.recipe), self.recipe.step_size
+        length = change_lengths(models, step, self.theta, updates, self.identity)
         claimed = torch.full((len(length), model_count(self.theta)), torch.nan, dtype=self.loss.dtype)
         claimed[torch.arange(len(length)), self.identity] = self.loss
         losses = claimed if self.losses is None else self.losses

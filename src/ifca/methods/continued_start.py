@@ -8,7 +8,6 @@ the earlier run are never given up, so that a concept which nobody has now can c
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -18,7 +17,7 @@ from ifca.core.identity import identity
 from ifca.core.types import ClusterState, model_count, places_of
 from ifca.methods.averaging import given_state
 from ifca.methods.founding import founded
-from ifca.methods.groups import JUDGED, Memory, parted
+from ifca.methods.groups import first_memory, parted
 from ifca.methods.method import Problem
 
 
@@ -39,19 +38,7 @@ def continued_start(problem: Problem, losses: Tensor, misfit: Tensor) -> Cluster
         mine = group == j
         if bool(mine.any()):
             best = torch.where(mine, int(identity(losses[mine].mean(0))), best)
-    memory = Memory(
-        given=group,
-        turns=torch.zeros(problem.models, dtype=torch.float64),
-        evidence=torch.zeros(2, 3, problem.models, problem.models, dtype=torch.float64),
-        sketch=torch.empty(problem.m, 0),
-        stage=JUDGED,
-        parted=0,
-        since=0,
-        moved=math.nan,
-        pace=0.0,
-        loss=math.inf,
-        old=old,
-    )
+    memory = first_memory(group, problem.models, old)
     return parted(replace(state, identity=best), memory, group)[0]
 
 

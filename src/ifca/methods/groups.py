@@ -4,6 +4,7 @@ one becomes several.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -43,6 +44,23 @@ class Memory:
     def new(self, said: list[Verdict]) -> list[Verdict]:
         """Verdicts of two models that were not both in the earlier run, which knew that it needs both."""
         return [one for one in said if max(one.pair) >= self.old]
+
+
+def first_memory(given: Tensor, k: int, old: int = 0) -> Memory:
+    """Before the first round: groups are known, nothing was judged. given, old: as in Memory; k: places."""
+    return Memory(
+        given=given,
+        turns=torch.zeros(k, dtype=torch.float64),
+        evidence=torch.zeros(2, 3, k, k, dtype=torch.float64),
+        sketch=torch.empty(len(given), 0),
+        stage=JUDGED,
+        parted=0,
+        since=0,
+        moved=math.nan,
+        pace=0.0,
+        loss=math.inf,
+        old=old,
+    )
 
 
 def memory_of(state: ClusterState) -> Memory:

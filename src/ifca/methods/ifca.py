@@ -23,7 +23,18 @@ from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, given_state, initial_state, next_pace, with_comparison
 from ifca.methods.founding import bisected, groups_of, is_trial, own_is_best, to_go
-from ifca.methods.groups import FREE, HELD, JUDGED, Memory, Step, memory_of, merged, parted, settled
+from ifca.methods.groups import (
+    FREE,
+    HELD,
+    JUDGED,
+    Memory,
+    Step,
+    first_memory,
+    memory_of,
+    merged,
+    parted,
+    settled,
+)
 from ifca.methods.ifca_plain import choose
 from ifca.methods.memory import tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
@@ -50,18 +61,7 @@ def start(problem: Problem, restart: int) -> ClusterState:
     group, heard = groups_of(problem, solutions)
     live = torch.arange(k) <= int(group.max())
     theta = {name: value[:1].expand_as(value).clone() for name, value in drawn.items()}
-    memory = Memory(
-        given=group,
-        turns=torch.zeros(k, dtype=torch.float64),
-        evidence=torch.zeros(2, 3, k, k, dtype=torch.float64),
-        sketch=torch.empty(problem.m, 0),
-        stage=JUDGED,
-        parted=0,
-        since=0,
-        moved=math.nan,
-        pace=0.0,
-        loss=math.inf,
-    )
+    memory = first_memory(group, k)
     state = initial_state(without(theta, places_of(~live)), group, live)
     state = replace(state, bytes_down=solutions.bytes_down, bytes_up=solutions.bytes_up)
     for said in heard:
