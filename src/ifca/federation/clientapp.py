@@ -19,6 +19,7 @@ from ifca.data import Client, Clients, Federation
 from ifca.data.scaling import Scaling
 from ifca.engines.flower.moments import moments_of
 from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
+from ifca.federation.preparing import STATISTICS
 from ifca.federation.rehearsal import as_it_trains, enlarged, opposite, sent_turn
 from ifca.models import BuiltIn
 from ifca.training.job import Job
@@ -51,7 +52,7 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
         asked = _hear(message, context)
-        if asked == "statistics":
+        if asked == STATISTICS:
             return Message(
                 RecordDict({REPLY: ConfigRecord({asked: json.dumps(node_table(context))})}), reply_to=message
             )

@@ -22,7 +22,7 @@ from ifca.engines.flower.records import REPLY, TURN
 from ifca.runs.config import Config
 from ifca.runs.own_data_config import FolderData
 
-PREPARED = "preparation.json"
+PREPARED, STATISTICS = "preparation.json", "statistics"
 
 
 def prepare(session: Session, config: Config, out: Path, clients: int, timeout: float) -> None:
@@ -36,10 +36,16 @@ def prepare(session: Session, config: Config, out: Path, clients: int, timeout: 
         return
     if not isinstance(config.data, FolderData):
         return
-    deadline = time.monotonic() + timeout
-    while len(session.exchange.nodes()) < clients and time.monotonic() < deadline:
+    deadline, said = time.monotonic() + timeout, -1
+    while (here := len(session.exchange.nodes())) < clients and time.monotonic() < deadline:
+        if here != said:
+            session.say(
+                f"{here} of {clients} clients are connected, to tell how their tables are; {timeout:g} s"
+            )
+            said = here
         time.sleep(session.exchange.poll)
-    told = [one for one in _asked(session, "statistics") if one]
+    session.say("asking the clients for statistics of their tables")
+    told = [one for one in _asked(session, STATISTICS) if one]
     made = _agreed(told, config.data)
     if made is not None:
         session.preparation = json.dumps(made.to_json())
@@ -65,6 +71,11 @@ def with_preparation(federation: Federation, session: Session) -> Federation:
 def statistics_json(statistics: dict[str, ColumnStatistics], label: tuple[str, ...]) -> dict[str, Any]:
     """What a client tells of its table."""
     return {"columns": {name: one.to_json() for name, one in statistics.items()}, "label": list(label)}
+
+
+def told_of_table(reply: Message) -> bool:
+    """Whether a reply is about a table, and not about who the client is."""
+    return reply.has_content() and STATISTICS in reply.content.config_records.get(REPLY, {})
 
 
 def _asked(session: Session, part: str) -> list[dict[str, Any]]:

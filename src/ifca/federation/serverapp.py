@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
 from ifca.training import Job
 
+Say = Callable[[str], None]
 ROSTER, NOISE_KEY = "roster.json", "noise.key"
 
 
@@ -45,11 +47,13 @@ def serve(
     poll: float = 0.1,
     code: Code | None = None,
     seeded: bool = False,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """Train a new run in an unused folder, or go on with the one that is there.
 
     code: the user's modules that the config names; None: as they lie here. seeded: the noise of differential
-    privacy follows from the seed, for tests and simulations, and not from the operating system.
+    privacy follows from the seed, for tests and simulations, and not from the operating system. say: told who
+    joins and what is waited for.
     """
     _refuse_what_needs_the_data(config)
     if not (out / CONFIG).exists():
@@ -60,7 +64,8 @@ def serve(
     faults.counts.update(fault["kind"] for fault in read_jsonl(out / FAULTS))
     agreed = Terms(terms.min_clients, terms.attempts, half=terms.half_precision)
     session = Session(Exchange(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
-    before, manager = session.roster, ClientManager(session)
+    session.say = session.say if say is None else say
+    before, manager = session.roster, ClientManager(session, getattr(config.data, "classes", None))
     session.update_roster = manager.update_roster
     wanted = terms.clients or terms.min_clients
     prepare(session, config, out, wanted, terms.gather_timeout)

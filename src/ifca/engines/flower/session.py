@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,4 +32,5 @@ class Session:
     update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
     left_out: frozenset[str] = frozenset()  # clients that are not asked any more
     evaluation_bytes: int = 0
+    say: Callable[[str], None] = logging.getLogger("ifca.federation").info  # to whoever runs the server
     preparation: str = ""  # how clients prepare their tables, as JSON; empty: they have arrays
