@@ -9,6 +9,8 @@ from typing import NamedTuple
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from ifca.engines.flower.receiver import Receiver
+
 AT_ONCE = 64  # messages in one request
 TELL_EVERY = 30.0  # seconds between two words about what is waited for
 
@@ -29,6 +31,7 @@ class Exchange:
         self.on_late: Callable[[int, Message], None] = lambda _node, _reply: None  # a reply after its timeout
         # what is waited for: kind of message, nodes that have not replied, seconds until they are given up
         self.on_wait: Callable[[str, set[int], float], None] = lambda _kind, _nodes, _left: None
+        self.receiver = Receiver(grid)
         self._unanswered: dict[str, int] = {}  # id of an earlier message -> node
 
     def nodes(self) -> list[int]:
@@ -59,7 +62,7 @@ class Exchange:
         replies, told = dict[int, Message](), time.monotonic()
         while waiting:
             begun = time.monotonic()
-            for reply in self.grid.pull_messages(list(waiting)):
+            for reply in self.receiver.pull(waiting):
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     replies[node] = reply
@@ -73,10 +76,16 @@ class Exchange:
         self._unanswered |= waiting
         return Answers(replies, busy, set(content) - set(replies) - busy)
 
+    def tell(self, message_type: str, node: int, content: RecordDict) -> None:
+        """Send a message whose reply nobody waits for."""
+        self._unanswered |= dict.fromkeys(
+            self.grid.push_messages([Message(content, node, message_type)]), node
+        )
+
     def _receive_late(self) -> None:
         """Replies to earlier messages: their nodes are free again, and on_late is told of each."""
         if self._unanswered:
-            for reply in self.grid.pull_messages(list(self._unanswered)):
+            for reply in self.receiver.pull(self._unanswered):
                 node = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     self.on_late(node, reply)

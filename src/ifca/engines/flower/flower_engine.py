@@ -63,6 +63,7 @@ class FlowerEngine:
         """Round t; with too few usable replies it is repeated, and at last given up."""
         terms, self.t, rejected = self.session.terms, t, list[Rejection]()
         m = len(self.federation.train)
+        self.session.expect(sum(value[0].numel() * value.element_size() for value in theta.values()))
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
             self.session.update_roster(t, self.open_to_new)
@@ -112,8 +113,8 @@ class FlowerEngine:
         missing = [i for i, name in enumerate(clients.ids) if name not in self.session.left_out]
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
-            self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
             answers = self.session.exchange.send_and_receive("evaluate", messages)
+            self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
             for i in missing:
                 most = None if self.federation.classes is None else int(clients.sizes[i])
                 found = self.usable(
