@@ -172,7 +172,7 @@ def test_moments_that_no_honest_client_sends_are_refused(wrong: dict[str, Any]) 
     told.config_records[REPLY].update(wrong)
     faults, asked = FaultLog(), Message(RecordDict(), 1, "query")
     asked.metadata.__dict__["_message_id"] = "1"
-    assert member_of(Message(told, reply_to=asked), 1, faults, 0, {}) is None
+    assert member_of(Message(told, reply_to=asked), 1, faults, 0) is None
     assert faults.counts["malformed"] == 1
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 
-from flwr.app import Message
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.engines.flower import Member, Roster, Session, TooFewClients
 from ifca.engines.flower.agreement import Refused, agreed
 from ifca.engines.flower.members import member_of, query_members
-from ifca.federation.preparing import told_of_table
+from ifca.engines.flower.records import REFUSED, REPLY, TURN
 
 QUERY_TIMEOUT = 60.0  # seconds; a node that takes longer joins when its reply comes
 SAY_EVERY = 30.0  # seconds between two words about who is waited for
@@ -28,19 +28,18 @@ class ClientManager:
         self.session, self.classes = session, classes
         self._known: set[int] = set()  # connected nodes that were asked who they are, and replied
         self._described: dict[int, Member] = {}  # by node; who is connected and not in the roster of a run
-        self._refused = Refused()  # the last reason of each node that was told as a fault
+        self._refused, self._told = Refused(), Refused()  # the last reasons: logged; told to the clients
         session.exchange.on_late, session.exchange.on_wait = self._late_reply, self._say_who_is_late
 
     def wait_for(self, clients: int, timeout: float) -> None:
         """Until so many clients are connected; given up when no new one has joined for timeout seconds."""
-        here, said = list[str](), ""
+        here, said = self._here(), ""
         last_joined = last_said = time.monotonic()
         while True:
             self._query_new_nodes(0)
             before, here, refused = here, *self._gathered()
-            now, new = time.monotonic(), [name for name in here if name not in before]
-            if new:
-                self.session.say(f"{_listed(new)} joined: {len(here)} of {clients} clients")
+            now = time.monotonic()
+            self._say_who_came(before, here, clients)
             if len(here) >= clients:
                 self._log(refused, 0)
                 taken = {member.node for member in self.session.roster.members}
@@ -54,8 +53,17 @@ class ClientManager:
             state = self._waiting_for(len(here), clients, refused)
             if (state != said and now > last_said + 2) or now > last_said + SAY_EVERY:
                 self.session.say(f"{state}; given up in {left:.0f} s without a new one")
+                self._tell(refused)
                 said, last_said = state, now
             time.sleep(max(0.2, self.session.exchange.poll))
+
+    def _say_who_came(self, before: list[str], here: list[str], clients: int) -> None:
+        """Also who went: a client is gone, or is no longer of the kind that most are."""
+        total = f"{len(here)} of {clients}" if clients >= len(here) else f"{len(here)}"
+        if new := [name for name in here if name not in before]:
+            self.session.say(f"{_listed(new)} joined: {total} clients")
+        if gone := [name for name in before if name not in here]:
+            self.session.say(f"{_listed(gone)} cannot take part any more: {total} clients")
 
     def update_roster(self, t: int, joining: bool) -> None:
         """Before round t: who came back is found at its new node; who is new joins where that can be."""
@@ -76,12 +84,15 @@ class ClientManager:
         roster, found = self.session.roster, list(self._described.values())
         if roster.begun:
             self._join(found, 0)
-            members = self.session.roster.members
             refused = {node: why for node, why in self._refused.items() if node in self._described}
-            return [member.id for member in members if member.node in self._known], refused
+            return self._here(), refused
         taken, refused = agreed(found, self.classes)
         self.session.roster = Roster(tuple(taken))
         return [member.id for member in taken], refused
+
+    def _here(self) -> list[str]:
+        """Names of the clients of the run that are connected."""
+        return [member.id for member in self.session.roster.members if member.node in self._known]
 
     def _query_new_nodes(self, t: int) -> None:
         """Ask nodes that were not connected before who they are, but none that still owes a reply."""
@@ -103,18 +114,31 @@ class ClientManager:
         if asked:
             timeout = min(QUERY_TIMEOUT, exchange.timeout)
             found, silent = query_members(exchange, asked, faults, t, timeout, self.session.preparation)
-            self._described |= {member.node: member for member in found}
             self._known |= set(asked) - silent
+            self._keep(found, t)
+
+    def _keep(self, found: list[Member], t: int) -> None:
+        """Clients that have described themselves; a node that was registered under a name, with its key, can
+        be no other client.
+        """
+        names, others = self.session.exchange.names(), Refused()
+        for member in found:
+            self._described[member.node] = member
+            mine = names.get(member.node, member.id)
+            if mine != member.id:
+                others[member.node] = f"its key is that of {mine!r}, and it says that it is {member.id!r}"
+        self._log(others, t)
+        self._described = {node: one for node, one in self._described.items() if node not in others}
 
     def _late_reply(self, node: int, reply: Message) -> None:
         """Who a client is stays true; the update or the scores of an earlier round are thrown away."""
         faults = self.session.faults
-        if told_of_table(reply):
-            return  # it is free now, and will be asked who it is
         if reply.metadata.message_type == "query":
+            if reply.has_content() and "id" not in reply.content.config_records.get(REPLY, ()):
+                return  # about its table, or that it heard why it is refused: it is free again
             self._known.add(node)
-            member = member_of(reply, node, faults, 0, self.session.exchange.names())
-            self._described |= {} if member is None else {node: member}
+            member = member_of(reply, node, faults, 0)
+            self._keep([] if member is None else [member], 0)
         elif not reply.has_error():
             faults.add(-1, self._names([node])[0], node, "late", "came after the timeout")
 
@@ -136,7 +160,18 @@ class ClientManager:
         for node, why in refused.items():
             if self._refused.get(node) != why:
                 self._refused[node] = why
-                self.session.faults.add(t, self._described[node].id, node, "refused", why)
+                name = self.session.exchange.names().get(node, self._described[node].id)
+                self.session.faults.add(t, name, node, "refused", why)
+        self._tell(refused)
+
+    def _tell(self, refused: Refused) -> None:
+        """Let clients know why they are not taken, each reason once."""
+        exchange = self.session.exchange
+        for node, why in refused.items():
+            if self._told.get(node) != why and node not in exchange.busy_nodes():
+                self._told[node] = why
+                told = RecordDict({TURN: ConfigRecord({"part": REFUSED, REFUSED: why})})
+                exchange.tell("query", node, told)
 
     def _is_hopeless(self, here: list[str], clients: int) -> bool:
         """Enough nodes are connected, all have replied, and none of them can join."""

@@ -73,11 +73,6 @@ def statistics_json(statistics: dict[str, ColumnStatistics], label: tuple[str, .
     return {"columns": {name: one.to_json() for name, one in statistics.items()}, "label": list(label)}
 
 
-def told_of_table(reply: Message) -> bool:
-    """Whether a reply is about a table, and not about who the client is."""
-    return reply.has_content() and STATISTICS in reply.content.config_records.get(REPLY, {})
-
-
 def _asked(session: Session, part: str) -> list[dict[str, Any]]:
     """The answers of all nodes to a question about their tables; what cannot be read is a fault."""
     nodes, exchange = session.exchange.nodes(), session.exchange

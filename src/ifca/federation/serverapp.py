@@ -20,6 +20,7 @@ from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.federation.client_manager import ClientManager, Joined
+from ifca.federation.gate import LIMIT
 from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.federation.preparing import keep, prepare, with_preparation
 from ifca.models.task import Factory
@@ -30,7 +31,7 @@ from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY
 from ifca.runs.run import check_jobs, go_on
 from ifca.runs.run_code import code_of
-from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
+from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, check_unused, new_directory
 from ifca.training import Job
 
 Say = Callable[[str], None]
@@ -65,6 +66,7 @@ def serve(
     agreed = Terms(terms.min_clients, terms.attempts, half=terms.half_precision)
     session = Session(Exchange(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
     session.say = session.say if say is None else say
+    session.on_largest = partial(_tell_gate, out / PRIVATE)
     before, manager = session.roster, ClientManager(session, getattr(config.data, "classes", None))
     session.update_roster = manager.update_roster
     wanted = terms.clients or terms.min_clients
@@ -145,6 +147,12 @@ def _keep_secret(secret: int | None, out: Path) -> None:
     if secret is not None:
         (out / NOISE_KEY).touch(0o600)
         (out / NOISE_KEY).write_text(f"{secret:016x}\n")
+
+
+def _tell_gate(work: Path, largest: int) -> None:
+    """The gate of 'ifca federate server' lets no larger reply pass."""
+    if work.is_dir():
+        write_atomically(work / LIMIT, str(largest).encode())
 
 
 def _log(out: Path, fault: Fault) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +65,20 @@ def query_members(
         told[TURN] = ConfigRecord({"preparation": preparation})
     answers = exchange.send_and_receive("query", dict.fromkeys(nodes, told), timeout)
     names = exchange.names()
-    found = [member_of(answers.replies.get(node), node, faults, t, names) for node in nodes]
+    found = [member_of(answers.replies.get(node), node, faults, t, names.get(node, "?")) for node in nodes]
     members = [member for member in found if member is not None]
     return sorted(members, key=lambda member: (member.place, member.id)), answers.silent
 
 
-def member_of(
-    reply: Message | None, node: int, faults: FaultLog, t: int, names: Mapping[int, str]
-) -> Member | None:
+def member_of(reply: Message | None, node: int, faults: FaultLog, t: int, name: str = "?") -> Member | None:
     """The client that a node describes in its reply to a query; None and a fault where it cannot.
 
-    names: of nodes that were registered under one, with their key; such a node can be no other client.
+    name: under which its key was registered, for the fault.
     """
     try:
-        member = _described(content_of(reply), node)
-        if (mine := names.get(node, member.id)) != member.id:
-            raise Unusable("refused", f"its key is that of {mine!r}, and it says that it is {member.id!r}")
-        return member
+        return _described(content_of(reply), node)
     except Unusable as reason:
-        faults.add(t, "?", node, reason.kind, str(reason))
+        faults.add(t, name, node, reason.kind, str(reason))
         return None
 
 
