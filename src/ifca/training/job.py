@@ -31,7 +31,7 @@ from ifca.methods.fedbn import check_batch_norm
 from ifca.methods.local_models import LOCAL
 from ifca.methods.registry import shared_parameters
 from ifca.models.batch_norm import entries_of
-from ifca.models.networks import logistic
+from ifca.models.networks import has_convolutions, logistic
 from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
 from ifca.training.poisoned import poisoned
 
@@ -201,8 +201,8 @@ class Job:
 
     @cached_property
     def convolves(self) -> bool:
-        """Whether the model has convolutions: on a CPU they gain nothing from other clients beside them."""
-        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.template.modules())
+        """Whether the model has convolutions."""
+        return has_convolutions(self.template)
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""
