@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from torch.func import vmap
 
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import cluster_accuracy, distance
@@ -506,3 +507,16 @@ def test_a_warm_start_is_a_founding() -> None:
     assert len(fit(replace(job, warm_start=given)).places) == 2
     with pytest.raises(InvalidInput, match=r"holds 2 model\(s\) but k is 4"):
         start(replace(job, warm_start=given, recipe=replace(job.recipe, algorithm="ifca-plain")))
+
+
+def test_many_clients_solve_with_any_number_of_threads() -> None:
+    """MKL's batched LU gave up here once torch.set_num_threads had been called."""
+    rng, before = np.random.default_rng(0), torch.get_num_threads()
+    x = torch.from_numpy(rng.random((15, 400, 500)))
+    data = Data(x, torch.from_numpy(rng.integers(0, 10, (15, 400))), torch.ones(15, 400, dtype=torch.float64))
+    alone = solve(Data(*(part[3] for part in data)), 10)
+    try:
+        torch.set_num_threads(2)
+        torch.testing.assert_close(vmap(lambda one: solve(one, 10))(data)[3], alone)
+    finally:
+        torch.set_num_threads(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,13 +33,17 @@ class Streams:
     @staticmethod
     def captured(work: Callable[[], None]) -> Any:
         """A graph of work, captured on the current stream; work is done once before it."""
-        stream = torch.cuda.current_stream()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         torch.cuda.synchronize()
         work()  # libraries choose their algorithms before the capture
+        gc.collect()  # what is freed within a capture, an earlier engine's graphs say, makes it invalid
         torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            work()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                work()
+        finally:
+            gc.enable()
         return graph
 
 
