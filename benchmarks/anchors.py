@@ -63,6 +63,12 @@ def measured(fitted: Fitted) -> Line:
         "accuracy": float((test.correct(test.train_rule) / test.sizes).double().mean()),
         "live": len(set(fitted.labels.tolist())),
         "train_loss": fitted.train_loss,
+        "labels": fitted.labels.tolist(),
+        "events": [
+            [record["round"], *(event.get(name) for name in ("event", "cluster", "other", "p"))]
+            for record in fitted.history
+            for event in record.get("events") or ()
+        ],
     }
     if true is not None and not fitted.job.method.personal:
         line["ari"] = adjusted_rand_index(true, fitted.labels.numpy())
