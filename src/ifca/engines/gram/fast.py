@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.attacks import Attack
-from ifca.core.averages import fold, parameters_of, zero_sum
-from ifca.core.client import client_round
+from ifca.core.averages import fold, zero_sum
 from ifca.core.identity import identity, one_hot
-from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sketch import Sketch
@@ -25,6 +23,7 @@ from ifca.core.types import ClusterSum, Params, Task, model_count
 from ifca.data import Clients
 from ifca.engines.attacked import Found, attacking
 from ifca.engines.base import SUMS
+from ifca.engines.covered import not_exact
 from ifca.engines.cuda import fused
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
 from ifca.engines.gram.first_layers import FirstLayers, Turn
@@ -38,16 +37,7 @@ from ifca.methods.registry import method_of, sends_models, shared_parameters
 
 def applies(task: Task, recipe: Recipe) -> bool:
     """The paper's turn, plain steps on whole data, and a linear first layer that no regulariser touches."""
-    if method_of(recipe.algorithm).client is not client_round or not optimiser_of(recipe).plain:
-        return False
-    if recipe.private or recipe.check_updates:  # which look at every update by itself
-        return False
-    if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
-        return False
-    if recipe.l2 == 0:
-        return True
-    own = [name for name in (task.first.weight, task.first.bias) if name is not None]
-    return bool(recipe.l2_layers) and not parameters_of(own, recipe.l2_layers)
+    return not not_exact(task, recipe)
 
 
 class FastEngine:
