@@ -87,15 +87,27 @@ def exact_flops(job: Job, sizes: NDArray[np.float64], judged: int) -> tuple[floa
 
     sizes: samples of the clients that take part.
     """
-    first, recipe = job.task.first, job.recipe
+    first = job.task.first
     assert first is not None
     shapes = {name: value.shape for name, value in job.template.named_parameters()}
     h, d = shapes[first.weight]
     later = sum(math.prod(shape) for n, shape in shapes.items() if n != first.weight and len(shape) > 1)
-    steps = recipe.local_steps if recipe.option == "model" else 1
-    moves = np.minimum(sizes**2, 2 * sizes * d).sum() * h * (steps - 1)
-    rows = sizes.sum()
-    return 2 * (rows * d * h * (judged + 1) + moves + rows * later * (judged + 3 * steps)), (sizes**2).sum()
+    steps, batch = _steps(job, sizes)
+    moves = (np.minimum(sizes, 2 * d) * batch * np.maximum(0, steps - 1)).sum() * h
+    rows, trained = sizes.sum(), (batch * steps).sum()
+    judging = rows * (d * h + later) * judged
+    return 2 * (judging + rows * d * h + moves + 3 * trained * later), (sizes**2).sum()
+
+
+def _steps(job: Job, sizes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gradient steps that each client takes in a round, and the samples of one."""
+    recipe = job.recipe
+    batch = sizes if recipe.batch_size is None else np.minimum(sizes, recipe.batch_size)
+    if recipe.option == "gradient":
+        return np.ones_like(sizes), batch
+    if recipe.local_epochs is not None:
+        return recipe.local_epochs * sizes / np.maximum(1, batch), batch
+    return np.full_like(sizes, recipe.local_steps), batch
 
 
 def loop_flops(job: Job) -> float:

@@ -36,7 +36,6 @@ NOT_EXACT: dict[str, Reason] = {
         lambda _, recipe: method_of(recipe.algorithm).client is not client_round
     ),
     "optimizer other than sgd, weight_decay, proximal": lambda _, recipe: not optimiser_of(recipe).plain,
-    "batch_size": lambda _, recipe: recipe.batch_size is not None,
     "resample": lambda _, recipe: recipe.resample,
     "augment": lambda task, _: task.augment is not None,
     "l2 of the first layer": _regularised,
@@ -59,6 +58,7 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
             not task.classifies or task.objective is not None or task.penalty is not None
         )
     ),
+    "batch_size": lambda _task, recipe, _clients: recipe.batch_size is not None,
     'option = "gradient"': lambda _task, recipe, _clients: recipe.option != "model",
 }
 """What the kernels of one CUDA GPU do not cover beside that."""
