@@ -212,7 +212,7 @@ def test_engines_agree(name: str, unequal: Federation) -> None:
     job = job_of(name, unequal)
     oracle = fit(replace(job, engine="loop"))
     # Adam divides by roots of small second moments: of 12 seeds 7 were beyond 1e-10 with the same code
-    tolerance = 1e-9 if job.recipe.optimizer == "adam" else 1e-10
+    tolerance = 1e-9 if job.recipe.optimizer.startswith("adam") else 1e-10
     assert_same(oracle, fit(replace(job, engine="vectorised")), tolerance)
     assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)), tolerance)
 
