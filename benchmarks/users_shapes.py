@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ifca.data.files import write_atomically
 
-SHAPES = ("paper", "uneven", "float", "table", "partial", "deep", "tiny", "minibatch", "local")
+SHAPES = ("paper", "uneven", "float", "table", "partial", "deep", "tiny", "minibatch", "local", "images")
 
 
 def main() -> None:

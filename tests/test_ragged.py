@@ -64,10 +64,10 @@ class TestBuckets:
         assert rows_of(np.array([0, 2, 5, 6]), np.array([2, 0])).tolist() == [5, 0, 1]
 
     def test_chunks_hold_clients_of_one_width(self) -> None:
-        width = torch.tensor([4, 9, 4, 9, 4])
+        width, sizes = torch.tensor([4, 9, 4, 9, 4]), torch.tensor([3, 9, 4, 9, 4])
         asked, known = torch.tensor([True, True, True, True, False]), torch.tensor([-1, -1, -1, -1, 0])
-        found = [place.tolist() for place in places(width, asked, known, lambda rows: 8 // rows or 1)]
-        assert found == [[1], [3], [0, 2], [4]]
+        found = [place.tolist() for place in places(width, sizes, asked, known, lambda rows: 8 // rows or 1)]
+        assert found == [[1], [3], [2, 0], [4]]
 
 
 def test_what_is_loaded_is_each_clients_own() -> None:

@@ -1,7 +1,7 @@
 """The shapes of users' federations, as jobs to time: what the paper's data are not.
 
-All have the samples of the paper's 1200 clients x 200 images at scale 1, four populations that differ in
-their labels, the paper's network and k = 4; each differs from it in one point, or in what its name says.
+All but the last have the samples of the paper's 1200 clients x 200 images at scale 1, four populations that
+differ in their labels, the paper's network and k = 4; each differs from it in what its name says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Clients, Federation
-from ifca.models import mlp
+from ifca.models import cifar_cnn, mlp
 from ifca.training import Job
 
 POPULATIONS, CLASSES = 4, 10
@@ -35,6 +35,7 @@ class Shape:
     pixels: bool = True  # bytes; else floats
     spread: float = 0.0  # of the logarithm of the clients' sizes
     hidden: tuple[int, ...] = (200,)
+    images: bool = False  # colour images of 32 x 32, and the paper's network for CIFAR
     settings: dict[str, Any] = field(default_factory=dict)  # of the recipe
 
 
@@ -48,6 +49,14 @@ SHAPES = {
     "tiny": Shape("25 samples a client, four times as many clients", clients=4800, samples=25),
     "minibatch": Shape("mini-batches of 20", settings={"batch_size": 20, "local_epochs": 1}),
     "local": Shape("a model per client", settings={"algorithm": "local"}),
+    "images": Shape(
+        "the CIFAR network, 5 epochs in mini-batches of 50",
+        clients=20,
+        samples=500,
+        features=3 * 32 * 32,
+        images=True,
+        settings={"batch_size": 50, "local_epochs": 5, "k": 2, "step_size": 0.01},
+    ),
 }
 
 
@@ -61,20 +70,22 @@ def shape_of(name: str) -> Shape:
 def shape_job(name: str, scale: float, device: torch.device, **settings: Any) -> Job:
     """A job of the shape, with a share of its clients. settings: of the recipe."""
     shape, rng = shape_of(name), np.random.default_rng(0)
-    m = max(2 * POPULATIONS, round(shape.clients * scale))
+    m = max(2 if shape.images else 2 * POPULATIONS, round(shape.clients * scale))
     sizes = client_sizes(m, shape.samples, shape.spread, rng)
     x = _features(int(sizes.sum()), shape, rng)
+    y = _labels(x, sizes, rng)
     train = Clients(
-        torch.from_numpy(x),
-        torch.from_numpy(_labels(x, sizes, rng)),
+        torch.from_numpy(x.reshape(-1, 3, 32, 32) if shape.images else x),
+        torch.from_numpy(y),
         np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         tuple(str(i) for i in range(m)),
         np.arange(m) % POPULATIONS,
     )
     chosen: dict[str, Any] = {"algorithm": "ifca-plain", "k": POPULATIONS, "rounds": 10**6, "local_steps": 10}
     recipe = Recipe(**{**chosen, "step_size": 0.1, **settings, **shape.settings})
-    model = shape.features, CLASSES, shape.hidden
-    return Job(Federation(train, None, CLASSES), recipe, lambda: mlp(*model), device=device)
+    sizes_of = shape.features, CLASSES, shape.hidden
+    model = cifar_cnn if shape.images else lambda: mlp(*sizes_of)
+    return Job(Federation(train, None, CLASSES), recipe, model, device=device)
 
 
 def client_sizes(m: int, mean: int, spread: float, rng: np.random.Generator) -> NDArray[np.int64]:

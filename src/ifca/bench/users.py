@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -55,6 +56,9 @@ def _contestants(job: Job) -> Iterator[tuple[str, Job]]:
     """The shape's own method in the loop and as it is; then the default on the same clients."""
     yield LOOP, replace(job, engine="loop")
     yield job.recipe.algorithm, job
+    if job.convolves:
+        with suppress(InvalidInput):  # not every CPU can
+            yield f"{job.recipe.algorithm}, bfloat16", replace(job, precision="bfloat16")
     if job.method.clustered:
         yield DEFAULT, replace(job, recipe=replace(job.recipe, algorithm=DEFAULT))
 

@@ -47,7 +47,7 @@ def gemm_rate(device: torch.device) -> float:
     """Flops per second of a large float32 product, best of several."""
     size = 8192 if device.type == "cuda" else 2048
     a, b, c = (torch.randn(size, size, device=device) for _ in range(3))
-    return 2 * size**3 / min(seconds_of(lambda: torch.mm(a, b, out=c), device) for _ in range(8))
+    return 2 * size**3 / min(seconds_of(lambda: torch.mm(a, b, out=c), device) for _ in range(5))
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:

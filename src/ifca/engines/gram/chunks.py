@@ -98,14 +98,17 @@ class Grams:
         return g.add_(1) if self._bias else g
 
 
-def places(width: Tensor, asked: Tensor, known: Tensor, fitting: Callable[[int], int]) -> Iterator[Tensor]:
+def places(
+    width: Tensor, sizes: Tensor, asked: Tensor, known: Tensor, fitting: Callable[[int], int]
+) -> Iterator[Tensor]:
     """Places of participants, a chunk at a time; clients of one width together. All tensors: [p].
 
     First those who are sent all models, then those who are sent one, model by model. fitting: how many
     clients of a width make a chunk.
     """
+    largest = torch.argsort(sizes, stable=True, descending=True)
     for wanted, key in ((asked, torch.zeros_like(known)), (~asked, known)):
-        place = torch.nonzero(wanted)[:, 0]
+        place = largest[wanted[largest]]
         place = place[torch.argsort(key[place], stable=True)]
         place = place[torch.argsort(width[place], stable=True, descending=True)]
         counts = torch.unique_consecutive(width[place], return_counts=True)[1]

@@ -137,13 +137,14 @@ class FastEngine:
 
     def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:
         """The turns of a chunk at a time, with its places among those who take part."""
-        like, asked, wide = theta[self.first.weight], known < 0, self._judge.side_by_side(theta)
-        width, step = torch.from_numpy(self._width(like)[0])[who], self.recipe.step(t)
-        for place in places(width, asked, known, self._fitting(theta, len(who))):
+        like, asked, layers = theta[self.first.weight], known < 0, self._judge.side_by_side(theta)
+        wide, step = (self.clients.sizes, self._width(like)[0]), self.recipe.step(t)
+        sizes, width = (torch.from_numpy(part)[who] for part in wide)
+        for place in places(width, sizes, asked, known, self._fitting(theta, len(who))):
             members = who[place].numpy()
             data = load(self.clients, members, int(width[place[0]]), like, self._scratch)
             if asked[place[0]]:
-                z = self._judge.products(wide, data)  # [b, n, k, h]: one product for all models
+                z = self._judge.products(layers, data)  # [b, n, k, h]: one product for all models
                 table, _ = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
                 j = identity(table)
                 z = z[torch.arange(len(j), device=j.device), :, j]
@@ -188,16 +189,15 @@ class FastEngine:
         like, everyone = theta[self.first.weight], torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        wide = self._judge.side_by_side(theta) if own is None else None
-        asked = torch.full((len(clients),), own is None)
-        width = torch.from_numpy(widths(clients.sizes, spare_rows(like.device)))
+        layers = self._judge.side_by_side(theta) if own is None else None
+        asked, model = torch.full((len(clients),), own is None), everyone if own is None else own
+        wide = clients.sizes, widths(clients.sizes, spare_rows(like.device))
+        sizes, width = (torch.from_numpy(part) for part in wide)
         with torch.no_grad():
-            for place in places(
-                width, asked, everyone if own is None else own, self._fitting(theta, len(asked))
-            ):
+            for place in places(width, sizes, asked, model, self._fitting(theta, len(asked))):
                 data = load(clients, place.numpy(), int(width[place[0]]), like, self._scratch)
-                if wide is not None:
-                    z = self._judge.products(wide, data)
+                if layers is not None:
+                    z = self._judge.products(layers, data)
                     one, right = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=True)
                 elif own is not None:
                     one, right, _ = (
