@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ifca.cli.options import DataDir, Device
+from ifca.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from ifca.bench.speed import Elsewhere
@@ -42,6 +43,7 @@ def bench_command(
     if not_covered:
         _print_not_covered()
         return
+    _known("job", job, f"{JOBS}")
     chosen = tuple(engines.split(",")) if engines else ()
     if shape is not None:
         _bench_shapes(shape, scale, rounds or 5, device, chosen, as_json)
@@ -67,16 +69,16 @@ def _bench_shapes(
     name: str, scale: float, rounds: int, device: str | None, chosen: tuple[str, ...], as_json: bool
 ) -> None:
     """Rows of one shape, or of all; and why a path does not cover it."""
+    names = (SHAPES if name == "all" else name).split(",")
+    names = [part.strip() for part in names]
+    for one in names:
+        _known("shape", one, SHAPES)
     from rich.console import Console
 
-    from ifca.bench.shapes import SHAPES, shape_of
     from ifca.bench.users import bench_shape
     from ifca.report.terminal.bench_tables import covered_sentences, shapes_table
     from ifca.training import choose_device
 
-    names = list(SHAPES) if name == "all" else [part.strip() for part in name.split(",")]
-    for one in names:
-        shape_of(one)  # refuse before anything is timed
     where, rows = choose_device(device or "auto"), []
     console = Console(width=None if sys.stdout.isatty() else 140, stderr=as_json)
     for one in names:
@@ -87,6 +89,12 @@ def _bench_shapes(
             console.print(sentence, soft_wrap=True, highlight=False)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
+
+
+def _known(kind: str, name: str, names: str) -> None:
+    """Refuse a name before anything heavy is imported."""
+    if name not in names.split(", "):
+        raise InvalidInput(f"unknown {kind} {name} (known: {names})")
 
 
 def _print_not_covered() -> None:

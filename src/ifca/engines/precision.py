@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from ifca.core.errors import InvalidInput
+
+if TYPE_CHECKING:  # a config names a precision; torch is imported by what uses it
+    import torch
 
 Precision = Literal["float32", "float64", "tf32", "bfloat16"]
 """float32 and float64: exact (convolutions by hand multiply float32 as three TF32 products, to about 1e-6).
@@ -18,6 +19,8 @@ float32. The last two are for CUDA; bfloat16 also for a CPU that has such arithm
 
 def storage(precision: Precision) -> torch.dtype:
     """The type of parameters."""
+    import torch
+
     return torch.float64 if precision == "float64" else torch.float32
 
 
@@ -31,6 +34,8 @@ def check_precision(precision: Precision, device: torch.device) -> None:
 
 def _has_bfloat16() -> bool:
     """Whether the CPU multiplies bfloat16 itself; a torch that cannot say so counts as no."""
+    import torch
+
     known: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
@@ -38,6 +43,8 @@ def _has_bfloat16() -> bool:
 @contextmanager
 def products(precision: Precision) -> Iterator[None]:
     """Set torch's switches for products, and set them back; torch by itself lets convolutions use TF32."""
+    import torch
+
     allowed = precision in ("tf32", "bfloat16")
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
