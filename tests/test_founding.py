@@ -19,7 +19,7 @@ from ifca.core.probe import PENALTY, probe_task, solve
 from ifca.core.random import key_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Savings, Solutions
-from ifca.core.sampling import set_aside
+from ifca.core.sampling import is_aside
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
@@ -229,8 +229,8 @@ class TestProbe:
 
 def test_one_sample_in_five_is_set_aside() -> None:
     sizes = np.array([1, 2, 9, 10, 100])
-    aside = set_aside(0, keys_of(5), sizes)
-    assert [len(rows) for rows in aside] == [0, 1, 1, 2, 20]
+    aside = np.split(is_aside(0, keys_of(5), sizes), np.cumsum(sizes)[:-1])
+    assert [int(rows.sum()) for rows in aside] == [0, 1, 1, 2, 20]
     kept, held = rotated_digits(samples=50).train.parted(3)
     assert set(kept.sizes.tolist()) == {40}
     assert set(held.sizes.tolist()) == {10}

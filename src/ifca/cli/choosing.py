@@ -32,18 +32,21 @@ def choose_k_command(
 
     The k of the job itself is not used.
     """
+    from ifca.runs.units.choice import parse_range
+
+    numbers = parse_range(ks)
+    config = read_job(job, label, client, preset, settings, model, device, engine)
     from rich.console import Console
 
     from ifca.report.terminal.progress_bar import watching
-    from ifca.runs.choose_k import choose_k, parse_range
+    from ifca.runs.choose_k import choose_k
     from ifca.runs.run_folder import next_directory
 
-    config = read_job(job, label, client, preset, settings, model, device, engine)
     folder = out or next_directory(config, verb="choose-k")
     console = Console(stderr=as_json)
     try:
         with watching(console, plain=quiet or not console.is_terminal) as progress:
-            found = choose_k(config, parse_range(ks), seeds, folder, progress)
+            found = choose_k(config, numbers, seeds, folder, progress)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
     from ifca.report.choose_k_figure import write_choice_figure

@@ -7,6 +7,21 @@ from typing import Annotated
 
 import typer
 
+from ifca.core.errors import InvalidInput
+
+
+def is_there(folder: Path) -> Path:
+    """Refuse a run's folder that is not there, before anything heavy is imported."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder}: no such run folder")
+    return folder
+
+
+def are_there(folders: list[Path]) -> list[Path]:
+    """The same of several."""
+    return [is_there(folder) for folder in folders]
+
+
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Job = Annotated[
     Path | None,
@@ -35,7 +50,7 @@ Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", callback=is_there)]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="The data folder; without it: IFCA_DATA, then the cache.")
 ]

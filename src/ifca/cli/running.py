@@ -21,6 +21,7 @@ from ifca.cli.options import (
     Settings,
     Track,
     Trust,
+    is_there,
 )
 
 if TYPE_CHECKING:
@@ -67,18 +68,24 @@ def compare_command(
     track: Track = None,
 ) -> None:
     """Train several methods on the same data, and say which is best, by how much and how sure that is."""
-    from ifca.report.terminal.show import watched
     from ifca.runs.chosen_methods import method_list
-    from ifca.runs.run import compare
-    from ifca.runs.run_folder import next_directory
 
     names = None if methods is None else method_list(methods)
     chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
+    from ifca.report.terminal.show import watched
+    from ifca.runs.run import compare
+    from ifca.runs.run_folder import next_directory
+
     folder = out or next_directory(chosen, verb="compare")
     watched(lambda told: compare(chosen, folder, told, names, seeds), folder, quiet, track)
 
 
-def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
+def resume_command(
+    directory: Annotated[Path, typer.Argument(help="The folder of a run.", callback=is_there)],
+    quiet: Quiet = False,
+    track: Track = None,
+    trust: Trust = False,
+) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
     from ifca.report.terminal.show import watched
     from ifca.runs.run import resume

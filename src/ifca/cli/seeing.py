@@ -8,9 +8,14 @@ from typing import Annotated
 
 import typer
 
+from ifca.cli.options import are_there
+
 
 def report_command(
-    directories: Annotated[list[Path], typer.Argument(help="Run folders; several are compared on one page.")],
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Run folders; several are compared on one page.", callback=are_there),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The page; without it: report.html in the (first) folder."),

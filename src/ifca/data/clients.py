@@ -12,8 +12,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ifca.core.buckets import rows_of
 from ifca.core.random import key_of
-from ifca.core.sampling import set_aside
+from ifca.core.sampling import is_aside
 from ifca.core.types import Data
 from ifca.data.preparation import Preparation
 from ifca.data.problems import Source
@@ -70,27 +71,29 @@ class Clients:
         rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
         return self.x[rows].cpu().numpy(), self.y[rows].cpu().numpy()
 
-    def side_by_side(self, who: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """Some clients' x and y [c, longest, ...] as they are stored, and which rows are theirs [c, longest].
+    def places(self, who: NDArray[np.int64], width: int) -> slice | Tensor:
+        """Where the rows of some clients are, side by side: [c x width], padded by each one's first row.
 
-        Padding repeats a client's first row. Neighbours of one size are not copied.
+        A slice of neighbours that have this size, which need not be copied.
         """
         sizes, start = self.sizes[who], self.offsets[who]
-        n = int(sizes.max())
-        if sizes.min() == n and (np.diff(start) == n).all():
-            rows = slice(int(start[0]), int(start[-1]) + n)
-            x, y = (part[rows].view(len(who), n, *part.shape[1:]) for part in (self.x, self.y))
-            return x, y, torch.ones(len(who), n, dtype=torch.bool)
-        present = np.arange(n) < sizes[:, None]
-        index = torch.from_numpy(np.where(present, start[:, None] + np.arange(n), start[:, None]))
-        index = index.to(self.x.device)
-        return self.x[index], self.y[index], torch.from_numpy(present)
+        if sizes.min() == width and (np.diff(start) == width).all():
+            return slice(int(start[0]), int(start[-1]) + width)
+        at = np.arange(width)
+        return torch.from_numpy((start[:, None] + np.where(at < sizes[:, None], at, 0)).reshape(-1))
+
+    def present(self, who: NDArray[np.int64], width: int) -> Tensor:
+        """Which of such rows are no padding: [c, width]."""
+        return torch.from_numpy(np.arange(width) < self.sizes[who][:, None])
 
     def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
         """The samples of some clients side by side, ready to use: [c, longest, ...]."""
-        x, y, present = self.side_by_side(who)
+        width = int(self.sizes[who].max())
+        rows = self.places(who, width)
+        index = rows if isinstance(rows, slice) else rows.to(self.x.device)
+        x, y = (part[index].view(len(who), width, *part.shape[1:]) for part in (self.x, self.y))
         x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
-        return Data(x, y, present.to(device, dtype))
+        return Data(x, y, self.present(who, width).to(device, dtype))
 
     def to(self, device: torch.device) -> Clients:
         """The same clients with their data on a device."""
@@ -103,25 +106,22 @@ class Clients:
 
     def parted(self, seed: int) -> tuple[Clients, Clients]:
         """The same clients with the samples that they train on, and with those that they set aside."""
-        aside = set_aside(seed, self.keys, self.sizes)
-        every = [np.arange(size) for size in self.sizes]
-        kept = [np.delete(rows, some) for rows, some in zip(every, aside, strict=True)]
-        return self._with_rows(kept), self._with_rows(aside)
+        waits = is_aside(seed, self.keys, self.sizes)
+        return self.only(~waits), self.only(waits)
 
-    def _with_rows(self, rows: list[NDArray[np.int64]]) -> Clients:
-        """rows: of each client's samples, those that it keeps."""
-        offsets = np.concatenate([[0], np.cumsum([len(some) for some in rows])]).astype(np.int64)
-        chosen = np.concatenate([start + some for start, some in zip(self.offsets, rows, strict=False)])
-        index = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
-        return Clients(self.x[index], self.y[index], offsets, self.ids, self.true_cluster)
+    def only(self, kept: NDArray[np.bool_]) -> Clients:
+        """The same clients with some of their samples. kept: [rows]."""
+        index = torch.from_numpy(np.flatnonzero(kept)).to(self.x.device)
+        before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+        return replace(self, x=self.x[index], y=self.y[index], offsets=before[self.offsets])
 
-    def subset(self, who: Sequence[int]) -> Clients:
+    def subset(self, who: Sequence[int] | NDArray[np.int64]) -> Clients:
         """Some of the clients, in the given order."""
-        rows = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in who])
-        index = torch.from_numpy(rows)
-        true = None if self.true_cluster is None else self.true_cluster[list(who)]
-        offsets = np.concatenate([[0], np.cumsum(self.sizes[list(who)])]).astype(np.int64)
-        return Clients(self.x[index], self.y[index], offsets, tuple(self.ids[i] for i in who), true)
+        some = np.asarray(who, np.int64)
+        index = torch.from_numpy(rows_of(self.offsets, some)).to(self.x.device)
+        true = None if self.true_cluster is None else self.true_cluster[some]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[some])]).astype(np.int64)
+        return Clients(self.x[index], self.y[index], offsets, tuple(self.ids[i] for i in some), true)
 
 
 def features(x: Tensor, dtype: torch.dtype) -> Tensor:

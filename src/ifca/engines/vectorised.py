@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from ifca.core.attacks import Attack
+from ifca.core.buckets import widths
 from ifca.core.client import client_round, estimate, mean_loss, score
 from ifca.core.errors import InvalidInput
 from ifca.core.optimisers import optimiser_of
@@ -27,9 +28,11 @@ from ifca.engines.cuda.captured_turns import CapturedTurns, evened, widened
 from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
 from ifca.engines.cuda.graphed import GraphedSteps, begun, mapped_step
 from ifca.engines.gram.chunks import places
-from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
+from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, bytes_by_rows, chunk_size
 from ifca.methods.registry import method_of
 from ifca.models.networks import has_convolutions
+
+SPARE = 2**12  # rows of padding that take as long as another chunk, whose operations are many
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:
@@ -64,6 +67,7 @@ class VectorisedEngine:
         self.client = method_of(recipe.algorithm).client
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
+        self._width = widths(clients.sizes, SPARE)
         self._optimiser, alone = optimiser_of(recipe), has_convolutions(task.module)
         mapped = mapped_step(task, self._optimiser, compiled=compiled)
         self._graphed = GraphedSteps(mapped, int(clients.sizes.max()), alone=alone)
@@ -91,9 +95,12 @@ class VectorisedEngine:
         self, theta: Params, who: Tensor, known: Tensor, t: int
     ) -> Iterator[tuple[Tensor, ClientReply]]:
         """The replies of a chunk at a time, with its places among those who take part."""
-        sizes, asked = torch.from_numpy(self.clients.sizes)[who], known < 0
-        for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
-            own = None if asked[place[0]] else known[place].to(next(iter(theta.values())).device)
+        like, asked = next(iter(theta.values())), known < 0
+        sizes, width = (torch.from_numpy(part)[who] for part in (self.clients.sizes, self._width))
+        if like.is_cuda and (self.recipe.batch_size is not None or self.recipe.resample):
+            width = torch.full_like(width, int(sizes.max()))  # captured for the largest, and replayed
+        for place in places(width, sizes, asked, known, self._fitting(theta, self.clients, who)):
+            own = None if asked[place[0]] else known[place].to(like.device)
             yield place, self._turns(theta, who[place].numpy(), own, t)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
@@ -105,8 +112,9 @@ class VectorisedEngine:
         everyone = torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        sizes, chunk = torch.from_numpy(clients.sizes), self._fitting(theta, clients, everyone)
-        for place in places(sizes, everyone >= 0, everyone, chunk):
+        sizes, width = torch.from_numpy(clients.sizes), torch.from_numpy(widths(clients.sizes, SPARE))
+        fitting = self._fitting(theta, clients, everyone)
+        for place in places(width, sizes, everyone >= 0, everyone, fitting):
             data = clients.padded(place.numpy(), like.device, like.dtype)
             for j in range(columns):
                 if own is None:
@@ -120,7 +128,7 @@ class VectorisedEngine:
 
     def fits(self, theta: Params) -> None:
         """Refuse a memory budget that is too small for the largest client."""
-        self._fitting(theta, self.clients, torch.arange(len(self.clients)))
+        self._fitting(theta, self.clients, torch.arange(len(self.clients)))(int(self.clients.sizes.max()))
 
     def _turns(self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int) -> ClientReply:
         """The turns of one chunk."""
@@ -202,9 +210,9 @@ class VectorisedEngine:
             losses[who, j] = _mapped(alone, (0, over_rows), *mine)
         return own, losses
 
-    def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> int:
-        """Clients of a chunk, by the largest of those who take part."""
+    def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> Callable[[int], int]:
+        """Clients of a chunk, by the samples that they are padded to."""
         like, largest = next(iter(theta.values())), int(who[clients.sizes[who.numpy()].argmax()])
         data = clients.one(largest, like.device, like.dtype)
-        one = client_bytes(self.task, self.recipe, theta, data)
-        return self._limit.cap(chunk_size(self.budget, one, len(data.x), len(who)))
+        need = bytes_by_rows(self.task, self.recipe, theta, data)
+        return lambda rows: self._limit.cap(chunk_size(self.budget, need(rows), rows, len(who)))
