@@ -113,6 +113,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "one model": {"algorithm": "global", "batch_size": 4, "local_epochs": 1},
     "median": {"aggregation": "median", "batch_size": 6, "local_epochs": 1},
     "stable": {"stable_after": 1, "batch_size": 6, "local_epochs": 1},
+    "private": {"dp_noise": 1e-3, "dp_clip": 0.15},
+    "private gradients": {"dp_noise": 1e-3, "dp_clip": 0.6, "option": "gradient"},
+    "private, shared": {"dp_noise": 1e-3, "dp_clip": 0.15, "shared": ("fc1",), "batch_size": 6},
 }
 
 
@@ -130,6 +133,7 @@ def test_the_fast_path_equals_the_loop(monkeypatch: pytest.MonkeyPatch, name: st
     torch.testing.assert_close(fast.state.theta, loop.state.theta, rtol=1e-9, atol=1e-9)
     for a, b in zip(loop.history, fast.history, strict=True):
         assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-9)
+        assert a.get("clipped") == b.get("clipped")
 
 
 @pytest.mark.parametrize("model", [lambda: linear(25, bias=True), lambda: mlp(25, 1, (6,))])

@@ -40,7 +40,6 @@ NOT_EXACT: dict[str, Reason] = {
     "augment": lambda task, _: task.augment is not None,
     "l2 of the first layer": _regularised,
     "check_updates": lambda _, recipe: recipe.check_updates,
-    "dp_epsilon, dp_noise": lambda _, recipe: recipe.private,
 }
 """What the exact fast path does not cover, and when that is so."""
 
@@ -59,6 +58,7 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
         )
     ),
     "batch_size": lambda _task, recipe, _clients: recipe.batch_size is not None,
+    "dp_epsilon, dp_noise": lambda _task, recipe, _clients: recipe.private,
     'option = "gradient"': lambda _task, recipe, _clients: recipe.option != "model",
 }
 """What the kernels of one CUDA GPU do not cover beside that."""

@@ -76,6 +76,10 @@ class Grams:
         """Of the clients of a chunk."""
         return Gram(self._whole(who, data), data.x, data.scale, self._bias)
 
+    def factors(self, data: Chunk) -> Gram:
+        """The same as its factors alone, where few products with it are needed."""
+        return Gram(None, data.x, data.scale, self._bias)
+
     def _whole(self, who: NDArray[np.int64], data: Chunk) -> Tensor | None:
         """[b, n, n]."""
         width = data.x.shape[1]

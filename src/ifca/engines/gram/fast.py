@@ -28,6 +28,7 @@ from ifca.engines.covered import not_exact
 from ifca.engines.cuda import fused
 from ifca.engines.gram.batch_steps import batch_gradient, batch_steps
 from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places, spare_rows
+from ifca.engines.gram.clipped_turns import clipped
 from ifca.engines.gram.cluster_sums import ClusterSums
 from ifca.engines.gram.first_layers import FirstLayers, Turn
 from ifca.engines.gram.gram_steps import Scratch, has_factors, local_steps, make_signal
@@ -96,6 +97,7 @@ class FastEngine:
         alone = folds and self._alone(theta, known)
         total = zero_sum(theta, like.dtype if alone else torch.float64)
         single = needs.updates or not folds
+        long = torch.zeros(len(who), dtype=torch.bool) if self.recipe.private else None
 
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Turn]]:
             return self._turns(theta, who[rows], found[rows], t)
@@ -111,6 +113,8 @@ class FastEngine:
                 loss[place] = turn.losses.gather(1, turn.identity[:, None])[:, 0].cpu()
                 if losses is not None:
                     losses[place] = turn.losses.cpu()
+                if long is not None and turn.clipped is not None:
+                    long[place] = turn.clipped
                 if alone:
                     self._sums.add_alone(total, theta, turn)
                 elif folds:
@@ -131,9 +135,8 @@ class FastEngine:
                 total = aggregated(self.rule, theta, updates, said, weight, shared, models=models)
             elif updates is not None and not folds:
                 add_updates(total, updates, said, weight)
-        return Replies(
-            said, loss, losses if judged else None, total, drawn, updates if needs.updates else None
-        )
+        seen, single_updates = losses if judged else None, updates if needs.updates else None
+        return Replies(said, loss, seen, total, drawn, single_updates, clipped=long)
 
     def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:
         """The turns of a chunk at a time, with its places among those who take part."""
@@ -169,17 +172,19 @@ class FastEngine:
         """Gradients or local steps of one chunk. rows: of mini-batches [b, steps, batch]; None: all."""
         rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
         gradient = self.recipe.option == "gradient"
+        s = self._scratch.take("s", z.shape, z)
+        grams = self._width(z)[1]
+        g = grams.factors(data) if gradient else grams.of(members, data)
         if gradient and rows is None:
             s, rest = self._signal(rest, z, data.y, data.weight)
-            return Turn(j, losses, data, s, rest, None)
-        s, g = self._scratch.take("s", z.shape, z), self._width(z)[1].of(members, data)
-        if rows is None:
+        elif rows is None:
             local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
         elif gradient:
             rest = batch_gradient(self._signal, rest, z, data.y, rows.to(z.device), s)
         else:
             batch_steps(self._signal, rest, z, g, data.y, rows.to(z.device), step, s)
-        return Turn(j, losses, data, s, rest, None if gradient else step)
+        turn = Turn(j, losses, data, s, rest, None if gradient else step)
+        return clipped(self.recipe, theta, turn, g) if self.recipe.private else turn
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
