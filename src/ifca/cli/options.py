@@ -49,6 +49,14 @@ Track = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--processes",
+        help="Processes, each on a GPU of its own in turn; without it: one per GPU.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", callback=is_there)]
 DataDir = Annotated[

@@ -21,6 +21,7 @@ from ifca.cli.options import (
     Settings,
     Track,
     Trust,
+    Workers,
     is_there,
 )
 
@@ -39,14 +40,21 @@ def run_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
-    """Train a job and write its folder."""
+    """Train a job and write its folder. --workers: of restarts."""
     if list_presets:
         _list_presets()
         return
-    _train(read_job(job, label, client, preset, settings, model, device, engine), out, quiet, track)
+    config = read_job(job, label, client, preset, settings, model, device, engine)
+    from ifca.report.terminal.show import watched
+    from ifca.runs.run import run
+    from ifca.runs.run_folder import next_directory
+
+    folder = out or next_directory(config)
+    watched(lambda told: run(config, folder, told, workers), folder, quiet, track)
 
 
 def compare_command(
@@ -64,10 +72,14 @@ def compare_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
-    """Train several methods on the same data, and say which is best, by how much and how sure that is."""
+    """Train several methods on the same data, and say which is best, by how much and how sure that is.
+
+    --workers: of seeds.
+    """
     from ifca.runs.chosen_methods import method_list
 
     names = None if methods is None else method_list(methods)
@@ -77,7 +89,7 @@ def compare_command(
     from ifca.runs.run_folder import next_directory
 
     folder = out or next_directory(chosen, verb="compare")
-    watched(lambda told: compare(chosen, folder, told, names, seeds), folder, quiet, track)
+    watched(lambda told: compare(chosen, folder, told, names, seeds, workers), folder, quiet, track)
 
 
 def resume_command(
@@ -125,12 +137,3 @@ def _list_presets() -> None:
         table.add_row(name, about)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     typer.echo("run one of them: ifca run --preset NAME")
-
-
-def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import run
-    from ifca.runs.run_folder import next_directory
-
-    folder = out or next_directory(config)
-    watched(lambda told: run(config, folder, told), folder, quiet, track)
