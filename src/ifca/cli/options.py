@@ -10,16 +10,11 @@ import typer
 from ifca.core.errors import InvalidInput
 
 
-def is_there(folder: Path) -> Path:
+def check_there(*folders: Path) -> None:
     """Refuse a run's folder that is not there, before anything heavy is imported."""
-    if not folder.is_dir():
-        raise InvalidInput(f"{folder}: no such run folder")
-    return folder
-
-
-def are_there(folders: list[Path]) -> list[Path]:
-    """The same of several."""
-    return [is_there(folder) for folder in folders]
+    for folder in folders:
+        if not folder.is_dir():
+            raise InvalidInput(f"{folder}: no such run folder")
 
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
@@ -58,7 +53,7 @@ Workers = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", callback=is_there)]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="The data folder; without it: IFCA_DATA, then the cache.")
 ]

@@ -22,7 +22,7 @@ from ifca.cli.options import (
     Track,
     Trust,
     Workers,
-    is_there,
+    check_there,
 )
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ def compare_command(
 
 
 def resume_command(
-    directory: Annotated[Path, typer.Argument(help="The folder of a run.", callback=is_there)],
+    directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
     quiet: Quiet = False,
     track: Track = None,
     trust: Trust = False,
 ) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
+    check_there(directory)
     from ifca.report.terminal.show import watched
     from ifca.runs.run import resume
 
