@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ifca.cli.launching import among_ranks
 from ifca.cli.options import (
     Client,
     Device,
@@ -48,13 +49,16 @@ def run_command(
     if list_presets:
         _list_presets()
         return
-    config = read_job(job, label, client, preset, settings, model, device, engine)
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import run
-    from ifca.runs.run_folder import next_directory
+    with among_ranks() as leads:
+        if not leads:
+            return
+        config = read_job(job, label, client, preset, settings, model, device, engine)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import run
+        from ifca.runs.run_folder import next_directory
 
-    folder = out or next_directory(config)
-    watched(lambda told: run(config, folder, told, workers), folder, quiet, track)
+        folder = out or next_directory(config)
+        watched(lambda told: run(config, folder, told, workers), folder, quiet, track)
 
 
 def compare_command(
@@ -80,16 +84,19 @@ def compare_command(
 
     --workers: of seeds.
     """
-    from ifca.runs.chosen_methods import method_list
+    with among_ranks() as leads:
+        if not leads:
+            return
+        from ifca.runs.chosen_methods import method_list
 
-    names = None if methods is None else method_list(methods)
-    chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import compare
-    from ifca.runs.run_folder import next_directory
+        names = None if methods is None else method_list(methods)
+        chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import compare
+        from ifca.runs.run_folder import next_directory
 
-    folder = out or next_directory(chosen, verb="compare")
-    watched(lambda told: compare(chosen, folder, told, names, seeds, workers), folder, quiet, track)
+        folder = out or next_directory(chosen, verb="compare")
+        watched(lambda told: compare(chosen, folder, told, names, seeds, workers), folder, quiet, track)
 
 
 def resume_command(
@@ -99,11 +106,14 @@ def resume_command(
     trust: Trust = False,
 ) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
-    check_there(directory)
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import resume
+    with among_ranks() as leads:
+        if not leads:
+            return
+        check_there(directory)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import resume
 
-    watched(lambda told: resume(directory, told, trust), directory, quiet, track)
+        watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 
 def read_job(

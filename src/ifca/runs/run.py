@@ -14,6 +14,7 @@ from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
+from ifca.engines.ranks import launched
 from ifca.methods import facts_of
 from ifca.runs.auto_k import K
 from ifca.runs.by_workers import train_restarts
@@ -22,6 +23,7 @@ from ifca.runs.comparison import comparison
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.continued import with_before
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.on_ranks import leading
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
 from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
@@ -56,7 +58,8 @@ def run(config: Config, out: Path, callback: object = None, workers: int | None 
     check_jobs(config, federation, code)
     new_directory(config, out, code)
     train_restarts(out, config.restarts, workers_of(workers, config.device), config.device)
-    return go_on(config, federation, out, callback, code)
+    with leading(config, code):
+        return go_on(config, federation, out, callback, code)
 
 
 def check_jobs(config: Config, federation: Federation, code: Code, make: MakeJob = make_job) -> None:
@@ -90,11 +93,14 @@ def compare(
     federation = make_federation(config, code)
     asked = config if methods is not None else replace(config, baselines=())  # of all, some may be unable
     check_jobs(asked, federation, code)
+    if seeds > 1 and launched():
+        raise InvalidInput("--seeds: several trainings need no torchrun; use --workers")
     if seeds > 1:
         begin_seeds(config, seeds, out, code)
         return go_on_seeds(out, callback, go_on, workers=workers)
     new_directory(config, out, code)
-    return go_on(config, federation, out, callback, code)
+    with leading(config, code):
+        return go_on(config, federation, out, callback, code)
 
 
 def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
@@ -106,7 +112,8 @@ def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
         return go_on_seeds(out, callback, go_on, trust=trust)
     config = open_directory(out)
     code = kept_code(out, config, trust)
-    return go_on(config, make_federation(config, code), out, callback, code)
+    with leading(config, code):
+        return go_on(config, make_federation(config, code), out, callback, code)
 
 
 def go_on(

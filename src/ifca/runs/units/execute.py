@@ -20,7 +20,7 @@ from ifca.data.files import working_in
 from ifca.runs.units.lines import append, key, prepared, read_lines
 from ifca.runs.units.pool import gpus, pooled, workers_of
 from ifca.runs.units.unit import Line, Unit
-from ifca.training.job import choose_device
+from ifca.training.devices import choose_device
 
 PACKAGE = Path(ifca.__file__).parent
 OnLine = Callable[[Line, int, int], None]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from ifca.core.errors import IFCAError, InvalidInput
+from ifca.engines.ranks import launched
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -30,9 +31,11 @@ def gpus(device: str = "auto") -> list[str]:
 
 
 def workers_of(asked: int | None, device: str) -> int:
-    """How many processes: what was asked for, else one for each GPU."""
+    """How many processes: what was asked for, else one for each GPU; one under torchrun, which has them."""
     if asked is not None and asked < 1:
         raise InvalidInput(f"workers must be at least 1, got {asked}")
+    if launched():
+        return 1
     return max(1, len(gpus(device))) if asked is None else asked
 
 
