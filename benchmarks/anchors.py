@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     parser.add_argument("--only-table", action="store_true", help="train nothing")
     given = parser.parse_args()
-    estimate = Estimate(given.workers)
+    estimate = Estimate()
     with main_of_units():
         if not given.only_table:
             todo = units(given.setting, chosen_names(given.method), chosen_seeds(given.seeds))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifca.cli.options import DataDir, Device
+from ifca.cli.options import DataDir, Device, Workers
 from ifca.core.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def bench_methods_command(
     time_limit: Annotated[
         float | None, typer.Option(help="Minutes after which no unit is begun; the same command goes on.")
     ] = None,
-    processes: Annotated[int, typer.Option(help="Units at a time, each with one thread.")] = 1,
+    workers: Workers = None,
     out: Annotated[Path, typer.Option(help="Results go to OUT/methods.")] = Path("results"),
     device: Device = None,
     data_dir: DataDir = None,
@@ -143,9 +143,9 @@ def bench_methods_command(
     if data_dir is not None:
         os.environ[VARIABLE] = str(data_dir)  # for other processes too
     names, left_out = (chosen_names(regime), chosen_names(method)), list[str]()
-    choice = Choice(*names, chosen_seeds(seeds), device or "auto", processes, time_limit)
+    choice = Choice(*names, chosen_seeds(seeds), device or "auto", workers, time_limit)
     if not no_run:
-        with watching_units(Console(), NAME, Estimate(processes)) as on_line, resumable():
+        with watching_units(Console(), NAME, Estimate()) as on_line, resumable():
             left_out = bench_methods(out, choice, on_line)
     folder = out / NAME
     summary = write_standings(folder)

@@ -10,16 +10,11 @@ import typer
 from ifca.core.errors import InvalidInput
 
 
-def is_there(folder: Path) -> Path:
+def check_there(*folders: Path) -> None:
     """Refuse a run's folder that is not there, before anything heavy is imported."""
-    if not folder.is_dir():
-        raise InvalidInput(f"{folder}: no such run folder")
-    return folder
-
-
-def are_there(folders: list[Path]) -> list[Path]:
-    """The same of several."""
-    return [is_there(folder) for folder in folders]
+    for folder in folders:
+        if not folder.is_dir():
+            raise InvalidInput(f"{folder}: no such run folder")
 
 
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
@@ -49,8 +44,16 @@ Track = Annotated[
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--processes",
+        help="Processes, each on a GPU of its own in turn; without it: one per GPU.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", callback=is_there)]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="The data folder; without it: IFCA_DATA, then the cache.")
 ]

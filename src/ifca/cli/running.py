@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ifca.cli.launching import among_ranks
 from ifca.cli.options import (
     Client,
     Device,
@@ -21,7 +22,8 @@ from ifca.cli.options import (
     Settings,
     Track,
     Trust,
-    is_there,
+    Workers,
+    check_there,
 )
 
 if TYPE_CHECKING:
@@ -39,14 +41,24 @@ def run_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
-    """Train a job and write its folder."""
+    """Train a job and write its folder. --workers: of restarts."""
     if list_presets:
         _list_presets()
         return
-    _train(read_job(job, label, client, preset, settings, model, device, engine), out, quiet, track)
+    with among_ranks() as leads:
+        if not leads:
+            return
+        config = read_job(job, label, client, preset, settings, model, device, engine)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import run
+        from ifca.runs.run_folder import next_directory
+
+        folder = out or next_directory(config)
+        watched(lambda told: run(config, folder, told, workers), folder, quiet, track)
 
 
 def compare_command(
@@ -64,33 +76,44 @@ def compare_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
 ) -> None:
-    """Train several methods on the same data, and say which is best, by how much and how sure that is."""
-    from ifca.runs.chosen_methods import method_list
+    """Train several methods on the same data, and say which is best, by how much and how sure that is.
 
-    names = None if methods is None else method_list(methods)
-    chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import compare
-    from ifca.runs.run_folder import next_directory
+    --workers: of seeds.
+    """
+    with among_ranks() as leads:
+        if not leads:
+            return
+        from ifca.runs.chosen_methods import method_list
 
-    folder = out or next_directory(chosen, verb="compare")
-    watched(lambda told: compare(chosen, folder, told, names, seeds), folder, quiet, track)
+        names = None if methods is None else method_list(methods)
+        chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import compare
+        from ifca.runs.run_folder import next_directory
+
+        folder = out or next_directory(chosen, verb="compare")
+        watched(lambda told: compare(chosen, folder, told, names, seeds, workers), folder, quiet, track)
 
 
 def resume_command(
-    directory: Annotated[Path, typer.Argument(help="The folder of a run.", callback=is_there)],
+    directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
     quiet: Quiet = False,
     track: Track = None,
     trust: Trust = False,
 ) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import resume
+    with among_ranks() as leads:
+        if not leads:
+            return
+        check_there(directory)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import resume
 
-    watched(lambda told: resume(directory, told, trust), directory, quiet, track)
+        watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 
 def read_job(
@@ -125,12 +148,3 @@ def _list_presets() -> None:
         table.add_row(name, about)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     typer.echo("run one of them: ifca run --preset NAME")
-
-
-def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import run
-    from ifca.runs.run_folder import next_directory
-
-    folder = out or next_directory(config)
-    watched(lambda told: run(config, folder, told), folder, quiet, track)

@@ -8,20 +8,18 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import are_there
+from ifca.cli.options import check_there
 
 
 def report_command(
-    directories: Annotated[
-        list[Path],
-        typer.Argument(help="Run folders; several are compared on one page.", callback=are_there),
-    ],
+    directories: Annotated[list[Path], typer.Argument(help="Run folders; several are compared on one page.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The page; without it: report.html in the (first) folder."),
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about a run, or a comparison of several."""
+    check_there(*directories)
     from ifca.report.page import write_report
 
     file = write_report(directories, out)
