@@ -23,7 +23,8 @@ from ifca.core.sampling import is_aside
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
-from ifca.methods.founding import founded, group_means, is_trial, numbered, own_is_best
+from ifca.methods import founding
+from ifca.methods.founding import distinct, founded, group_means, is_trial, numbered, own_is_best
 from ifca.methods.groups import FREE, HELD, memory_of
 from ifca.methods.referee import (
     Sums,
@@ -520,3 +521,24 @@ def test_many_clients_solve_with_any_number_of_threads() -> None:
         torch.testing.assert_close(vmap(lambda one: solve(one, 10))(data)[3], alone)
     finally:
         torch.set_num_threads(before)
+
+
+def test_of_very_many_clients_some_found_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of 14 clients are put into groups, by their keys; the others join the nearest."""
+    federation = rotated_digits(samples=200, angles=(0, 180))
+    solutions, keys = digits_job(federation).make_engine().solve(), federation.train.keys
+
+    def never(*_: object) -> Any:
+        raise AssertionError("the proposals agree")
+
+    monkeypatch.setattr(founding, "FOUNDERS", 6)
+    some, said = founded(solutions, never, 2, keys, 0.01)
+    assert said is None
+    assert federation.train.true_cluster is not None
+    assert cluster_accuracy(federation.train.true_cluster, some.numpy()) == 1
+
+
+def test_how_many_points_differ() -> None:
+    points = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [4.0, 2.0]])
+    assert [distinct(points, most) for most in (1, 2, 3, 4, 9)] == [1, 2, 3, 3, 3]
+    assert distinct(points[:2], 5) == 1

@@ -15,6 +15,8 @@ from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
 from ifca.data import Client, Federation
+from ifca.engines import aside
+from ifca.engines.aside import WithAside
 from ifca.engines.gram import chunks
 from ifca.engines.gram.chunks import Grams, load, places
 from ifca.engines.gram.fast import FastEngine
@@ -181,3 +183,36 @@ def test_local_models_are_summed_in_their_own_precision() -> None:
     replies = job.make_engine().train(theta, who, who, 0)
     assert {value.dtype for value in replies.total.total.values()} == {torch.float32}
     assert replies.total.weight.tolist() == [1.0] * len(SIZES)
+
+
+@pytest.mark.parametrize("engine", ["loop", "vectorised"])
+def test_large_data_are_parted_without_being_copied(monkeypatch: pytest.MonkeyPatch, engine: Any) -> None:
+    """Clients that look into the data of others: the same bits."""
+    recipe = Recipe("ifca", k=2, rounds=5, local_steps=2)
+    job = Job(uneven(pixels=False), recipe, lambda: mlp(25, 3, (7,)), engine=engine)
+    copied = fit(job)
+    monkeypatch.setattr(aside, "LARGE", 0)
+    made = job.make_engine()
+    assert isinstance(made, WithAside)
+    kept, held = made._parts
+    assert kept.x is job.federation.train.x
+    assert (kept.sizes + held.sizes).tolist() == list(SIZES)
+    viewed = fit(job)
+    for name, value in copied.state.theta.items():
+        assert torch.equal(viewed.state.theta[name], value)
+
+
+def test_a_view_of_a_view_and_its_clients() -> None:
+    clients = uneven(pixels=False).train
+    kept, _ = clients.parted(0, copied=False)
+    copied, _ = clients.parted(0)
+    some = kept.subset([5, 2])
+    assert some.rows is not None
+    assert some.ids == ("c5", "c2")
+    cpu = torch.device("cpu")
+    for row, i in enumerate((5, 2)):
+        assert torch.equal(some.one(row, cpu, torch.float32).x, copied.one(i, cpu, torch.float32).x)
+        assert np.array_equal(some.arrays(row)[1], copied.arrays(i)[1])
+    both = [one.padded(np.array([1, 6]), cpu, torch.float32) for one in (kept, copied)]
+    assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))
+    assert kept.keys.tolist() == clients.keys.tolist()

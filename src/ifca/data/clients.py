@@ -45,6 +45,7 @@ class Clients:
     offsets: NDArray[np.int64]  # [m + 1]
     ids: tuple[str, ...]
     true_cluster: NDArray[np.int64] | None = None  # [m]
+    rows: Tensor | None = None  # where their rows are in x and y; None: as they stand, all of them
 
     def __len__(self) -> int:
         """Number of clients, m."""
@@ -62,25 +63,32 @@ class Clients:
 
     def one(self, i: int, device: torch.device, dtype: torch.dtype) -> Data:
         """The samples of client i, ready to use."""
-        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-        x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
+        x, y = self.at(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
+        x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
         return Data(x, y, torch.ones(len(x), device=device, dtype=dtype))
 
     def arrays(self, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """The samples x, y of client i as they were given."""
-        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-        return self.x[rows].cpu().numpy(), self.y[rows].cpu().numpy()
+        x, y = self.at(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
+        return x.cpu().numpy(), y.cpu().numpy()
+
+    def at(self, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Samples x, y by their numbers among those of all clients."""
+        index = rows if self.rows is None else self.rows[rows]
+        index = index if isinstance(index, slice) else index.to(self.x.device)
+        return self.x[index], self.y[index]
 
     def places(self, who: NDArray[np.int64], width: int) -> slice | Tensor:
-        """Where the rows of some clients are, side by side: [c x width], padded by each one's first row.
+        """Where the rows of some clients are in x and y, padded to a width by each one's first: [c x width].
 
         A slice of neighbours that have this size, which need not be copied.
         """
         sizes, start = self.sizes[who], self.offsets[who]
-        if sizes.min() == width and (np.diff(start) == width).all():
+        if self.rows is None and sizes.min() == width and (np.diff(start) == width).all():
             return slice(int(start[0]), int(start[-1]) + width)
         at = np.arange(width)
-        return torch.from_numpy((start[:, None] + np.where(at < sizes[:, None], at, 0)).reshape(-1))
+        index = torch.from_numpy((start[:, None] + np.where(at < sizes[:, None], at, 0)).reshape(-1))
+        return index if self.rows is None else self.rows[index]
 
     def present(self, who: NDArray[np.int64], width: int) -> Tensor:
         """Which of such rows are no padding: [c, width]."""
@@ -104,24 +112,46 @@ class Clients:
         """Bytes of all data."""
         return self.x.numel() * self.x.element_size() + self.y.numel() * self.y.element_size()
 
-    def parted(self, seed: int) -> tuple[Clients, Clients]:
-        """The same clients with the samples that they train on, and with those that they set aside."""
-        waits = is_aside(seed, self.keys, self.sizes)
-        return self.only(~waits), self.only(waits)
+    def parted(self, seed: int, *, copied: bool = True) -> tuple[Clients, Clients]:
+        """The same clients with the samples that they train on, and with those that they set aside.
 
-    def only(self, kept: NDArray[np.bool_]) -> Clients:
-        """The same clients with some of their samples. kept: [rows]."""
-        index = torch.from_numpy(np.flatnonzero(kept)).to(self.x.device)
+        copied: each with its own copy of the samples; else both look into these.
+        """
+        waits = is_aside(seed, self.keys, self.sizes)
+        return self.only(~waits, copied=copied), self.only(waits, copied=copied)
+
+    def only(self, kept: NDArray[np.bool_], *, copied: bool = True) -> Clients:
+        """The same clients with some of their samples. kept: [samples]; copied: as in parted."""
         before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
-        return replace(self, x=self.x[index], y=self.y[index], offsets=before[self.offsets])
+        index = torch.from_numpy(np.flatnonzero(kept))
+        return self._of(index, before[self.offsets], self.ids, self.true_cluster, self.keys, copied)
 
     def subset(self, who: Sequence[int] | NDArray[np.int64]) -> Clients:
         """Some of the clients, in the given order."""
         some = np.asarray(who, np.int64)
-        index = torch.from_numpy(rows_of(self.offsets, some)).to(self.x.device)
+        index = torch.from_numpy(rows_of(self.offsets, some))
         true = None if self.true_cluster is None else self.true_cluster[some]
         offsets = np.concatenate([[0], np.cumsum(self.sizes[some])]).astype(np.int64)
-        return Clients(self.x[index], self.y[index], offsets, tuple(self.ids[i] for i in some), true)
+        ids = tuple(self.ids[i] for i in some)
+        return self._of(index, offsets, ids, true, self.keys[some], self.rows is None)
+
+    def _of(
+        self,
+        index: Tensor,
+        offsets: NDArray[np.int64],
+        ids: tuple[str, ...],
+        true: NDArray[np.int64] | None,
+        keys: NDArray[np.uint64],
+        copied: bool,
+    ) -> Clients:
+        """Clients with some of the samples. index: their numbers; keys: known already."""
+        if copied:
+            made = Clients(*self.at(index), offsets, ids, true)
+        else:
+            rows = index if self.rows is None else self.rows[index]
+            made = Clients(self.x, self.y, offsets, ids, true, rows)
+        made.__dict__["keys"] = keys
+        return made
 
 
 def features(x: Tensor, dtype: torch.dtype) -> Tensor:
