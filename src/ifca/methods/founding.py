@@ -75,7 +75,8 @@ def _founded_by_some(
     founders = torch.zeros_like(solutions.answered)
     founders[some] = True
     first = founded(solutions._replace(answered=founders), compare, k, keys, alpha)[0][some]
-    flat = torch.cat([value.flatten(1) for value in solutions.theta.values()], 1)
+    values = [value.flatten(1) for value in solutions.theta.values()]
+    flat = values[0] if len(values) == 1 else torch.cat(values, 1)  # one is not copied
     means = group_means({"": flat[some.to(flat.device)]}, first)[""].double()
     groups = torch.full(solutions.answered.shape, -1)
     for part in torch.split(here, most):
