@@ -3,7 +3,7 @@
 python -m benchmarks.million --out results/bench/million.json [--clients 100000,1000000] [--rounds 3]
                              [--algorithm ifca-plain,ifca]
 
-Clients of 20 samples of 64 floats and ten classes, four populations, a network of 64 hidden units, k = 4, five
+Clients of 20 samples of 64 floats and ten classes, four populations, a network of 64 hidden units, k = 4, 5
 local steps. Every size is a process of its own, so that its peak memory is its own.
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def growth(rows: list[Row]) -> Row:
-    """Time of a client in a round with the most clients over that with the fewest, by algorithm; 1: linear."""
+    """A client's time in a round with the most clients over that with the fewest, by algorithm; 1: linear."""
     found = {}
     for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
         mine = sorted((r for r in rows if r["algorithm"] == algorithm), key=lambda row: int(row["clients"]))
