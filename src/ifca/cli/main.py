@@ -18,6 +18,7 @@ from ifca.cli.benching import bench_command, bench_methods_command
 from ifca.cli.choosing import choose_k_command
 from ifca.cli.continuing import check_command, continue_command
 from ifca.cli.federating import app as federate_app
+from ifca.cli.launching import check_launch
 from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
@@ -96,6 +97,7 @@ def options(
 def main() -> None:
     """Entry point: errors meant for the user end as one sentence."""
     try:
+        check_launch(sys.argv[1:])
         if app(prog_name="ifca", standalone_mode=False) == Interrupted.code:  # typer's answer to ctrl-C
             raise KeyboardInterrupt
     except (typer.Exit, SystemExit) as done:
