@@ -25,9 +25,9 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, 
 from ifca.engines.flower import TooFewClients
 from ifca.engines.flower.faults import cause
 from ifca.engines.flower.local_grid import LocalGrid
+from ifca.engines.flower.members import QUERY_TIMEOUT
 from ifca.engines.flower.records import from_record, to_record
 from ifca.federation.apps import client_app
-from ifca.federation.client_manager import QUERY_TIMEOUT
 from ifca.federation.serverapp import serve
 
 SMALL = ["algorithm=ifca-plain", "k=2", "rounds=4", "data.samples=300", "model.hidden=[8]", "device=cpu"]

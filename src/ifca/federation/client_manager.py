@@ -9,10 +9,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.engines.flower import Member, Roster, Session, TooFewClients
 from ifca.engines.flower.agreement import Refused, agreed
-from ifca.engines.flower.members import member_of, query_members
+from ifca.engines.flower.members import QUERY_TIMEOUT, member_of, query_members
 from ifca.engines.flower.records import REFUSED, REPLY, TURN
 
-QUERY_TIMEOUT = 60.0  # seconds; a node that takes longer joins when its reply comes
 SAY_EVERY = 30.0  # seconds between two words about who is waited for
 
 

@@ -15,6 +15,7 @@ from ifca.engines.flower.moments import Moments, are_possible
 from ifca.engines.flower.records import REPLY, TURN
 
 LONGEST_NAME, MOST = 200, 2**31  # letters of a client's name; samples, and numbers of one sample
+QUERY_TIMEOUT = 60.0  # seconds; a node that takes longer joins when its reply comes
 MOST_CLASSES = 100_000  # the largest claim decides the model's size
 
 
