@@ -19,7 +19,7 @@ from ifca.core.sampling import count_aside
 from ifca.core.types import Params, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.base import SUMS
-from ifca.engines.flower.checked_turns import Turn, collected, needed, reply_of
+from ifca.engines.flower.checked_turns import Turn, collected, needed, nobody_scored, reply_of
 from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import REJECTED, Unusable, scores_of, update_of
 from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
@@ -129,6 +129,8 @@ class FlowerEngine:
             missing = [i for name, i in failed.items() if self.session.roster.node(name) in answers.replies]
             if not missing:  # who is silent or gone will not be there a moment later either
                 break
+        if not bool(answered.any()):
+            raise nobody_scored(self, clients, part)
         table = table.to(next(iter(theta.values())).dtype)
         scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
         self._scores[part] = theta, own, scores
