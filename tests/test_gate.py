@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 import socket
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -271,3 +272,30 @@ def test_no_reply_takes_more_than_it_may(over_http: tuple[HttpGrid, Receiver]) -
     found = {one.metadata.reply_to_message_id: one.error for one in receiver.pull(["large", "bomb"])}
     assert found["large"].reason == "TooLarge: its parts have more than 3000000 bytes"
     assert str(found["bomb"].reason).startswith("TooLarge: its arrays have 1000")
+
+
+def test_many_small_parts_hold_nobody_up(
+    over_http: tuple[HttpGrid, Receiver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply gets a share of the time at each look; one whose parts cannot be named is none."""
+    grid, receiver = over_http
+    parts = {f"w{i}": Array("float32", (1,), "raw", bytes([i] * 4)) for i in range(20)}
+    replied(grid, "slow", ArrayRecord(parts))
+    replied(grid, "quick", to_record({"w": torch.ones(1)}))
+    pull = grid.client.PullObject
+
+    def pulled(request: Any) -> Any:
+        time.sleep(0.01)
+        return pull(request)
+
+    monkeypatch.setattr(grid.client, "PullObject", pulled)
+    monkeypatch.setattr("ifca.engines.flower.receiver.SHARE", 0.12)
+    names, found, looks = ["slow", "quick"], list[str](), 0
+    while len(found) < 2:
+        found += [one.metadata.reply_to_message_id for one in receiver.pull(names)]
+        looks += 1
+    assert found == ["quick", "slow"]
+    assert looks > 2
+    replied(grid, "deep", to_record({"w": torch.ones(1)}))
+    grid.client.replies["deep"] = (*grid.client.replies["deep"][:2], None)  # type: ignore[assignment]
+    assert [one.error.code for one in receiver.pull(["deep"])] == [MALFORMED]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import secrets
 import signal
 import socket
@@ -28,6 +29,9 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",  # seconds
 }
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ProcessFailed(IFCAError):
@@ -130,7 +134,7 @@ def wait_healthy(
     reason = "no answer"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ProcessFailed(f"Flower's process ended at once: {last_lines(log)}")
+            raise ProcessFailed(f"Flower's process ended at once: {why_ended(process, log)}")
         try:
             with urllib.request.urlopen(url, timeout=2, context=context):
                 return
@@ -140,9 +144,16 @@ def wait_healthy(
     raise ProcessFailed(f"{url} did not answer within {seconds:.0f} s ({reason}); see {log}")
 
 
+def why_ended(process: subprocess.Popen[bytes], log: Path) -> str:
+    """By which signal a process was ended, or what it said last."""
+    if process.returncode is not None and process.returncode < 0:
+        return f"it was ended from outside, by {signal.Signals(-process.returncode).name}"
+    return last_lines(log)
+
+
 def last_lines(log: Path, lines: int = 3) -> str:
-    """The end of a log, on one line."""
-    text = log.read_text(errors="replace").splitlines() if log.exists() else []
+    """The end of a log, on one line and without its colours."""
+    text = COLOURS.sub("", log.read_text(errors="replace")).splitlines() if log.exists() else []
     return printable(" | ".join([line.strip() for line in text if line.strip()][-lines:])[-600:])
 
 

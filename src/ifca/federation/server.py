@@ -24,7 +24,7 @@ from ifca.federation.control import Control, check_gate, public_keys
 from ifca.federation.follow import Follower
 from ifca.federation.gate import FOLDER, KEYS, LIMIT, SECRET
 from ifca.federation.keys import CA
-from ifca.federation.processes import ProcessFailed, last_lines, new_secret, running, wait_healthy
+from ifca.federation.processes import ProcessFailed, new_secret, running, wait_healthy, why_ended
 from ifca.federation.resuming import remember
 from ifca.federation.superlink import SuperLinkAddress
 from ifca.federation.task_executor import TASK_SECRET
@@ -112,7 +112,7 @@ def _check_alive(processes: dict[str, tuple[subprocess.Popen[bytes], Path]], wor
         raise KINDS.get(told["kind"], IFCAError)(printable(told["message"]))
     for name, (process, log) in processes.items():
         if process.poll() is not None:
-            raise ProcessFailed(f"the {name} ended: {_full(work)}{last_lines(log)}; {GOES_ON}")
+            raise ProcessFailed(f"the {name} ended: {_full(work)}{why_ended(process, log)}; {GOES_ON}")
 
 
 def _check_run(control: Control, work: Path, run: int) -> None:

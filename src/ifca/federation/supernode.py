@@ -27,6 +27,9 @@ Say = Callable[[str], None]
 CONNECTING = "connecting to the server"
 IN_USE = "its key is in use: by another process, or by one of this client's that ended within the last minute"
 UNKNOWN = "the server does not know its key: is it in the server's folder of keys?"
+NO_ANSWER = "the server does not answer; it is waited for (--wait)"
+LET_IN = "SuperNode ID"
+LOST, FOUND = "Connection attempt failed", "Connection successful"  # as Flower logs these
 SAY_EVERY = 60.0  # seconds between two words about a server that is not there
 
 
@@ -45,7 +48,8 @@ def join(
     """Offer one client's data to a server; the data are read here and never sent.
 
     patience: seconds during which a client that is turned away tries again; wait: for a server that is not
-    there. name: of the client; None: that of its key, or of its file where there is no key.
+    there, or does not answer any more. name: of the client; None: that of its key, or of its file where there
+    is no key.
     """
     file = client_file(data).resolve()
     if kind_of(file) in TABLES:  # what its columns are, the server's config says
@@ -54,6 +58,7 @@ def join(
         read_client(file)  # refuse a bad file now, not in the first round
     root = None if insecure else ca or (key.parent.parent / CA if key else None)
     command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
+    command += ["--max-wait-time", str(wait)]
     if insecure:
         command.append("--insecure")
     else:
@@ -77,6 +82,7 @@ def join(
         if time.monotonic() >= deadline:
             raise ProcessFailed(f"client {name}: ended by the server, or turned away: {why}")
         time.sleep(1)
+        _wait_for(server, root, name, patience, say)
 
 
 def _wait_for(server: str, root: Path | None, name: str, wait: float, say: Say) -> None:
@@ -85,7 +91,7 @@ def _wait_for(server: str, root: Path | None, name: str, wait: float, say: Say) 
     while not server_is_reachable(server, root):
         waited = time.monotonic() - begun
         if waited > wait:
-            raise ProcessFailed(f"client {name}: nobody was at {server} for {wait:g} s (--wait)")
+            raise ProcessFailed(f"client {name}: nobody was at {server} for {wait:g} s")
         if waited >= said + SAY_EVERY:
             say(f"client {name}: nobody is at {server} yet, waiting; given up in {wait - waited:.0f} s")
             said = waited
@@ -114,17 +120,19 @@ def _run_once(command: list[str], file: Path, name: str, say: Say) -> tuple[bool
                 time.sleep(0.5)
         why = _reason(log)
         say(f"client {name}: {why}")
-        return _state(log) != CONNECTING, why
+        return LET_IN in log.read_text(errors="replace"), why
 
 
 def _state(log: Path) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
+    if LET_IN in text and text.rfind(LOST) > max(map(text.rfind, (LET_IN, FOUND, "Receiving: "))):
+        return NO_ANSWER
     turn = max(text.rfind("Receiving: train"), text.rfind("Receiving: evaluate"))
     if text.rfind(REFUSED_BY) > turn:
         return printable(REFUSED_BY + text.rpartition(REFUSED_BY)[2].partition("\n")[0])
     if turn >= 0:
         return "taking its turns"
-    return CONNECTING if "SuperNode ID" not in text else "connected, waiting for a turn"
+    return CONNECTING if LET_IN not in text else "connected, waiting for a turn"
 
 
 def _reason(log: Path) -> str:

@@ -8,6 +8,7 @@ all memory. Here a reply whose parts are not all there stays due, and what is no
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from ifca.engines.flower.private_api import GRID, get
 
 MALFORMED = 100  # our own code of an error; Flower's are smaller
 LARGEST = 16 * 2**20  # bytes of a reply, as long as the size of the models is not known
+SHARE = 0.5  # seconds that one reply gets at a time: one of ten thousand small parts holds nobody up
 
 
 class TooLarge(Exception):
@@ -53,7 +55,8 @@ class _Parts:
 
     def __init__(self, grid: Any, told: Any, tree: Any) -> None:
         self.grid, self.id, self.answers = grid, told.metadata.message_id, told.metadata.reply_to_message_id
-        self.missing = [one.object_id for one in get(GRID, "iterate_object_tree")(tree)]
+        self.tree = tree
+        self.missing: list[str] | None = None  # parts that have not come; None: nobody has looked
         self.contents: dict[str, bytes] = {}
         self.size = 0
 
@@ -73,8 +76,13 @@ class _Parts:
         return message
 
     def _pull(self, largest: int) -> bool:
-        """Take the parts that are there; whether that are all."""
+        """Take the parts that are there, as long as it may take; whether that are all."""
+        if self.missing is None:
+            self.missing = [one.object_id for one in get(GRID, "iterate_object_tree")(self.tree)]
+        end = time.monotonic() + SHARE
         while self.missing:
+            if time.monotonic() > end:
+                return False
             found = self._call("PullObject", object_id=self.missing[-1])
             if not found.object_found:
                 raise LookupError("a part of it was never sent")
