@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -43,6 +44,29 @@ clients = 2
 min_clients = 1
 round_timeout = 60.0
 """
+
+
+class Row(NamedTuple):
+    """One thing that was tried: of which promise, what came out, whether that is as promised."""
+
+    point: str
+    tried: str
+    outcome: str
+    kept: bool
+
+
+def job(clients: int, *more: str) -> str:
+    """The job for so many clients, with some lines of [federation]; 6 rounds."""
+    text = JOB.replace("rounds = 3", "rounds = 6").replace("clients = 2\n", f"clients = {clients}\n", 1)
+    return text + "".join(f"{line}\n" for line in more)
+
+
+def line_with(text: str, words: str) -> str:
+    """The first line of a text that has some words."""
+    found = next((line.strip() for line in text.splitlines() if words in line), "nothing said")
+    return found if len(found) <= 220 else f"{found[:220]} ..."
+
+
 LIES = Path(__file__).with_name("lies")  # the folder of a sitecustomize
 
 
