@@ -38,7 +38,7 @@ class Control:
         while True:
             try:
                 return call(request)
-            except Exception as reason:  # noqa: PERF203
+            except Exception as reason:
                 if type(reason).__name__ not in NOT_CONNECTED or time.monotonic() > deadline:
                     cause = f"{type(reason).__name__}: {reason}"
                     raise ProcessFailed(
