@@ -11,6 +11,10 @@ class InvalidInput(IFCAError, ValueError):
     """An argument, a config key or a data file is not what it must be; the message names it."""
 
 
+class Unreadable(InvalidInput):
+    """A file is not what it must be: missing, cut off, altered, of another kind; the message names it."""
+
+
 class NotFitted(InvalidInput, AttributeError):
     """What only fit gives is not there yet; hasattr says so too."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +14,7 @@ from pydantic.dataclasses import dataclass
 from ifca.core.attacks import kind_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.data.formats.toml_file import read_toml
 from ifca.engines.precision import Precision
 from ifca.methods import method_of
 from ifca.methods.aggregation import rule_of
@@ -27,11 +27,6 @@ from ifca.runs.federation_config import FederationConfig
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 from ifca.runs.presets import DEFAULT, PRESETS
 from ifca.runs.settings import set_key
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_CONFIG = PRESETS / f"{DEFAULT}.toml"
 
@@ -140,20 +135,11 @@ def _read(
 ) -> tuple[Config, Path | str]:
     """A config, and what complaints call it."""
     source = file or DEFAULT_CONFIG
-    try:
-        text = source.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise InvalidInput(f"{source}: no such config file") from None
-    except IsADirectoryError:
-        raise InvalidInput(f"{source}: is a folder; a config is a .toml file") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{source}: cannot be read as a config: it is not a text file") from None
-    except OSError as reason:
-        raise InvalidInput(f"{source}: cannot be read as a config ({reason.strerror})") from reason
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as reason:
-        raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    if source.is_dir():
+        raise InvalidInput(f"{source}: is a folder; a config is a .toml file")
+    if not source.exists():
+        raise InvalidInput(f"{source}: no such config file")
+    content = read_toml(source)
     named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
     return config_of(content, settings, overrides, named, file), named
 
@@ -180,8 +166,16 @@ def _look_beside(file: Path, content: dict[str, Any]) -> None:
         content.setdefault("code", str(file.parent))
     data = content.get("data")
     path = data.get("path") if isinstance(data, dict) else None
-    if isinstance(path, str) and not Path(path).exists() and (file.parent / path).exists():
+    if isinstance(path, str) and not _exists(Path(path)) and _exists(file.parent / path):
         content["data"] = {**content["data"], "path": str(file.parent / path)}
+
+
+def _exists(path: Path) -> bool:
+    """Whether something is there; no path that the system takes: no."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _names_own_code(content: dict[str, Any]) -> bool:

@@ -1,0 +1,170 @@
+"""Whole commands of benchmarks/fuzz.py: mutated run folders, files and command lines, in process."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.fuzz_files import Attempt
+from benchmarks.fuzz_mutations import ODD_WORDS, Random
+from benchmarks.fuzz_outcomes import Changed, Unnamed, Wrong
+from benchmarks.fuzz_runs import made, mutated_file
+from ifca.cli.main import main
+from ifca.core.errors import InvalidInput
+from ifca.report.page_server import PageServer
+
+OURS = (".running",)  # which a command that looks for another one leaves behind
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in OURS]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def ifca(*arguments: str) -> str:
+    """A command; a refusal is an InvalidInput with its sentence. Returns what it printed."""
+    out, err = io.StringIO(), io.StringIO()
+    before = sys.argv
+    sys.argv = ["ifca", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            main()
+    except SystemExit as ended:
+        if ended.code not in (0, None):
+            said = err.getvalue().strip().splitlines()
+            told = [line for line in said if not line.startswith("warning: ")]
+            if len(told) != 1 or not told[0].startswith("error: "):
+                raise Unnamed(f"exit code {ended.code}: {said!r:.200}") from None
+            raise InvalidInput(told[0]) from None
+    finally:
+        sys.argv = before
+    return out.getvalue()
+
+
+def folders(verb: str, name: str, *arguments: str) -> Callable[[Path], Attempt]:
+    """A verb on a run folder in which one file was mutated; nothing changes where it is refused."""
+
+    def prepared(folder: Path) -> Attempt:
+        home = made(folder / "made")
+        kept = home / name
+        files = [file for file in sorted(kept.rglob("*")) if file.is_file() and file.name not in OURS]
+        given = [one.format(home=home, folder=folder) for one in arguments]
+        expected = _answer(verb, kept, given, folder)
+
+        def attempt(rng: Random) -> None:
+            out = folder / "run"
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.rmtree(folder / "new", ignore_errors=True)
+            shutil.copytree(kept, out)
+            for file in [rng.choice(files) for _ in range(rng.choice((1, 1, 2)))]:
+                place = out / file.relative_to(kept)
+                if rng.random() < 0.05:
+                    place.unlink(missing_ok=True)
+                elif rng.random() < 0.03:
+                    place.unlink(missing_ok=True)
+                    place.mkdir()
+                else:
+                    place.write_bytes(mutated_file(rng, file.name, file.read_bytes()))
+            before = content(folder)
+            try:
+                found = _answer(verb, out, given, folder)
+            except InvalidInput:
+                if content(folder) != before:
+                    names = {n for n, b in content(folder).items() if before.get(n) != b}
+                    raise Changed(f"{verb} was refused and changed {sorted(names)[:3]}") from None
+                raise
+            if found != expected:
+                raise Wrong(f"{verb} says {found!r:.80} instead of {expected!r:.80}")
+
+        return attempt
+
+    return prepared
+
+
+def _answer(verb: str, out: Path, given: list[str], folder: Path) -> object:
+    """What must be the same where a command is not refused."""
+    if verb == "watch":
+        with PageServer(out) as server:
+            return bool(server.whole() and server.state() and server.content())
+    told = ifca(verb, str(out), *given)
+    if verb == "resume":
+        return {name: (out / name).read_bytes() for name in ("models.safetensors", "clients.csv")}
+    if verb == "report":
+        return None
+    return told.replace(str(folder), "") if verb in ("assign", "predict") else None
+
+
+def lines(folder: Path) -> Attempt:
+    """Command lines of odd words; no verb that serves, downloads or trains for long."""
+    home = made(folder / "made")
+    verbs = (
+        "assign",
+        "predict",
+        "export",
+        "report",
+        "resume",
+        "check",
+        "data",
+        "run",
+        "version",
+        "init",
+        "choose-k",
+    )
+    words = (
+        "--set",
+        "--out",
+        "--cluster",
+        "--to",
+        "--json",
+        "--label",
+        "--client",
+        "--trust",
+        "--quiet",
+        "-o",
+    )
+    places = [
+        str(home / name) for name in ("whole", "half", "clients", "clients/c0.npz", "tables/c0.csv", "none")
+    ]
+    places += ["inspect", "0", "1", "99999999999999999999", "rounds=1", "k=1", str(folder / "new")]
+    before = content(home)
+
+    def attempt(rng: Random) -> None:
+        shutil.rmtree(folder / "new", ignore_errors=True)
+        arguments = [rng.choice(verbs)]
+        for _ in range(rng.randrange(5)):
+            arguments.append(
+                rng.choice((rng.choice(words), rng.choice(places), rng.choice(places), rng.choice(ODD_WORDS)))
+            )
+        if arguments[0] in ("run", "choose-k") or "\x00" in "".join(arguments):
+            arguments += ["--set", "rounds=0"]  # parsed and refused
+        os.chdir(folder)
+        ifca(*arguments)
+        if content(home) != before:
+            raise Changed(f"{arguments}")
+
+    return attempt
+
+
+COMMANDS: dict[str, tuple[float, Callable[[Path], Attempt]]] = {
+    "resume": (2e4, folders("resume", "half", "--quiet")),
+    "resume finished": (1e4, folders("resume", "whole", "--quiet")),
+    "report": (2e4, folders("report", "tabled")),
+    "watch": (2e4, folders("watch", "half")),
+    "assign": (2e4, folders("assign", "tabled", "{home}/tables")),
+    "predict": (2e4, folders("predict", "tabled", "{home}/tables/c1.csv")),
+    "export": (1e4, folders("export", "whole", "--cluster", "0", "--to", "{folder}/new.pt")),
+    "check": (1e4, folders("check", "whole", "--data", "{home}/clients")),
+    "continue": (
+        5e3,
+        folders("continue", "whole", "--data", "{home}/clients", "--out", "{folder}/new", "--quiet"),
+    ),
+    "command line": (2e4, lines),
+}

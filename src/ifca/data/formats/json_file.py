@@ -1,0 +1,53 @@
+"""JSON, read only as what is expected: a schema names the fields, and a complaint names file and field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ifca.core.errors import Unreadable
+from ifca.data.formats.whole_file import read_whole
+
+if TYPE_CHECKING:  # a machine that only trains needs no pydantic
+    from pydantic import TypeAdapter, ValidationError
+
+T = TypeVar("T")
+MOST = 1 << 30  # bytes
+ALTERED = "it was cut off or altered"
+
+
+def read_json(file: Path, kind: TypeAdapter[T], advice: str = ALTERED) -> T:
+    """A file of one JSON value of a kind. advice: how a complaint ends."""
+    return parse_json(read_whole(file, MOST), str(file), kind, advice)
+
+
+def parse_json(content: bytes | str, where: str, kind: TypeAdapter[T], advice: str = ALTERED) -> T:
+    """JSON as a value of a kind. where: the file, or the file and the line, to be named.
+
+    pydantic's parser stops at a depth of 200 and takes neither numbers without end nor broken text.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return kind.validate_json(content)
+    except ValidationError as errors:
+        raise Unreadable(f"{where}: {first_complaint(errors)}; {advice}") from None
+
+
+def first_complaint(errors: ValidationError) -> str:
+    """The first of them in words: the field, what it must be, what it is."""
+    error = errors.errors(include_url=False)[0]
+    if error["type"] == "json_invalid":
+        return f"not valid JSON ({_short(error['ctx']['error'])})"
+    place = ".".join(_short(part, 40) for part in error["loc"])
+    if error["type"] == "missing":
+        return f"{place} is missing"
+    what = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"{place} {_short(what)}, got {_short(repr(error['input']), 60)}".strip()
+
+
+def _short(value: Any, most: int = 120) -> str:
+    """One line of printable letters."""
+    text = str(value).encode("utf-8", "backslashreplace").decode()
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[: most + 1])
+    return text if len(text) <= most else f"{text[:most]}..."
