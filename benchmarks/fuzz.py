@@ -28,11 +28,11 @@ from typing import Any
 
 import numpy as np
 import torch
-
 from benchmarks.fuzz_commands import COMMANDS
 from benchmarks.fuzz_files import FILES
 from benchmarks.fuzz_outcomes import FAILURES, Outcome, executed, limit_memory
 from benchmarks.fuzz_runs import RUNS
+
 from ifca.data.files import write_atomically
 
 OUT = Path("results/fuzz/counts.json")

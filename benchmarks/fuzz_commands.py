@@ -15,6 +15,7 @@ from benchmarks.fuzz_files import Attempt
 from benchmarks.fuzz_mutations import ODD_WORDS, Random
 from benchmarks.fuzz_outcomes import Changed, Unnamed, Wrong
 from benchmarks.fuzz_runs import made, mutated_file
+
 from ifca.cli.main import main
 from ifca.core.errors import InvalidInput
 from ifca.report.page_server import PageServer

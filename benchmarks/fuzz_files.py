@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-
 from benchmarks.fuzz_mutations import (
     ODD,
     ODD_NUMBERS,
@@ -29,6 +28,7 @@ from benchmarks.fuzz_mutations import (
     mutated_value,
 )
 from benchmarks.fuzz_outcomes import Unnamed, Wrong
+
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation, read_client
 from ifca.data.sources.columns import Columns

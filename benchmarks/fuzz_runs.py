@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
-
 from benchmarks.fuzz_files import Attempt, naming
 from benchmarks.fuzz_mutations import ODD, Random, as_json, mutated_bytes, mutated_text, mutated_value
 from benchmarks.fuzz_outcomes import Wrong
+from safetensors import safe_open
+from safetensors.torch import save
+
 from ifca.core.callbacks import Record, Silent
 from ifca.report.live_run import LiveRun
 from ifca.report.page import article
 from ifca.runs.config import read_config
 from ifca.runs.run import run
 from ifca.training.checkpoint import FORMAT, load_state, load_tensors, save_tensors
-from ifca.use.trained import open_trained
+from ifca.use.opened_run import open_trained
 
 SETTINGS = ["k=2", "rounds=5", "local_steps=1", "device=cpu", "restarts=1", "model.hidden=[2]"]
 
@@ -118,7 +118,9 @@ def _sealed(rng: Random, file: Path, tensors: dict[str, torch.Tensor], header: d
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
-        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        return (
+            isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.numpy().tobytes() == b.numpy().tobytes()
+        )
     if hasattr(a, "__dataclass_fields__"):
         return all(_same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
     if isinstance(a, dict):

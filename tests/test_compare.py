@@ -234,7 +234,8 @@ def test_a_comparison_that_was_cut_off_goes_on_bit_for_bit(job: Config, tmp_path
     with pytest.raises(InvalidInput, match="is a comparison over seeds"):
         ifca.open_run(cut)
     gone_on = resume(cut)
-    assert gone_on == json.loads((cut / "summary.json").read_text())
+    written = json.loads((cut / "summary.json").read_text())
+    assert gone_on == {name: value for name, value in written.items() if name != "checksums"}
     assert gone_on["comparison"] == whole["comparison"]
     assert gone_on["folders"] == ["seed-0", "seed-1"]
     files = [file.relative_to(cut) for file in cut.rglob("clients.csv")]

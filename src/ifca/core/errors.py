@@ -26,6 +26,10 @@ class Diverged(IFCAError):
     bytes_down = bytes_up = 0  # of the round that was given up, over all its participants
 
 
+class RunFolderWarning(UserWarning):
+    """Something about a run's folder: damage that was mended, or what its age does not allow to check."""
+
+
 class StepHalvedWarning(UserWarning):
     """Training diverged, and went on with a smaller step."""
 

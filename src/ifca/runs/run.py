@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ifca.core.callbacks import Callback, Several
-from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.errors import Diverged, InvalidInput, RunFolderWarning, Unreadable
 from ifca.core.initial import best_restart
 from ifca.data import Federation
-from ifca.data.files import working_in, write_atomically
+from ifca.data.files import working_in
 from ifca.methods import facts_of
 from ifca.runs.auto_k import K
 from ifca.runs.chosen_methods import folder_name, other_method, with_methods
@@ -23,11 +23,12 @@ from ifca.runs.continued import with_before
 from ifca.runs.make import make_federation, make_job
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
-from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
-from ifca.runs.run_code import check_code, code_of, kept_code, run_id
+from ifca.runs.results import restart_report, write_results
+from ifca.runs.run_code import RUN, check_code, code_of, kept_code, run_id
 from ifca.runs.run_folder import (
     CHECKPOINT,
-    CONFIG,
+    begin_again,
+    check_begun,
     check_finished,
     new_directory,
     open_directory,
@@ -35,6 +36,7 @@ from ifca.runs.run_folder import (
     train_in,
 )
 from ifca.runs.served import compared
+from ifca.runs.summary_file import SUMMARY, finished_summary, write_summary
 from ifca.training import Fitted, Job
 from ifca.training.personalise import personalise
 from ifca.training.preflight import check
@@ -97,6 +99,7 @@ def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
     if is_over_seeds(out):
         return go_on_seeds(out, callback, go_on, trust=trust)
     config = open_directory(out)
+    begin_again(out, config)
     code = kept_code(out, config, trust)
     return go_on(config, make_federation(config, code), out, callback, code)
 
@@ -125,7 +128,7 @@ def _go_on(
             baseline = replace(baseline, k=_baseline_k(baseline, summary))
             name = folder_name(algorithm, (config.algorithm, *config.baselines))
             folder = out / "baselines" / name
-            if not (folder / CONFIG).exists():
+            if not (folder / RUN).exists() and not (folder / CHECKPOINT).exists():
                 new_directory(baseline, folder, code)
             begun = (folder / CHECKPOINT).exists() or (folder / SUMMARY).exists()
             try:
@@ -138,7 +141,7 @@ def _go_on(
     if others and summary.get("baselines") != others:
         summary["baselines"], summary["worse_than"] = others, compared(finished)
         summary["comparison"] = comparison({config.seed: (out, summary)})
-        write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+        write_summary(out, summary)
     return summary
 
 
@@ -154,7 +157,8 @@ def _one_algorithm(
     config: Config, federation: Federation, out: Path, callback: Callback, code: Code, make: MakeJob
 ) -> Summary:
     check_code(out, code)
-    if done := finished_summary(out):
+    check_begun(out, config)
+    if done := _finished(out):
         check_finished(out, config, done)
         return done
     job = make(config, federation, code)
@@ -167,6 +171,18 @@ def _one_algorithm(
         summary = with_before(out, config, fitted, summary)
     callback.finished(summary)
     return summary
+
+
+def _finished(out: Path) -> Summary | None:
+    """The summary of a finished run; None: it is to be made, or made again from the checkpoint."""
+    try:
+        return finished_summary(out)
+    except Unreadable as damage:
+        if not any(out.rglob(CHECKPOINT)):
+            raise
+        told = f"{damage}; the results are made again from the checkpoint"
+        warnings.warn(told, RunFolderWarning, stacklevel=2)
+        return None
 
 
 def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tuple[Fitted, list[Summary]]:

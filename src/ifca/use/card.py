@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,9 +13,10 @@ from ifca.data.files import write_atomically
 from ifca.data.preparation import Preparation
 from ifca.runs.config import Config, write_config
 from ifca.runs.privacy_words import privacy_sentences
-from ifca.runs.results import SUMMARY
+from ifca.runs.summary_file import SUMMARY, read_summary
 from ifca.use.export import SCALINGS, columns_file
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 
 def write_card(
@@ -26,7 +26,7 @@ def write_card(
     if not (directory / SUMMARY).is_file():
         raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
     trained = open_trained(directory, trained) if isinstance(trained, bool) else trained
-    summary = json.loads((directory / SUMMARY).read_text())
+    summary = read_summary(directory)
     parts = [
         f"# Model of cluster {cluster}: {model.name}",
         _about(directory, trained, summary, cluster, model, checked),

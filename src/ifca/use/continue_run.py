@@ -20,15 +20,16 @@ from ifca.runs.config import Config, config_dict, config_of, with_absolute_paths
 from ifca.runs.continued import CONTINUED, as_before, read_new
 from ifca.runs.make import make_job
 from ifca.runs.own_data_config import FolderData, TableData
-from ifca.runs.results import finished_summary
 from ifca.runs.run import go_on
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import check_unused, new_directory, open_directory, write_start
+from ifca.runs.summary_file import finished_summary
 from ifca.training.continued_state import continued_state
 from ifca.training.preflight import check
 from ifca.use.bands import known_clients
 from ifca.use.drift_check import checked
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 
 def check_run(

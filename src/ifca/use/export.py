@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.core.random import generator
 from ifca.data.files import write_atomically
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 KINDS = (".pt", ".safetensors", ".onnx")
 FORMAT = "ifca-model-1"

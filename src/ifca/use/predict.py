@@ -23,9 +23,10 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of
 from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
+from ifca.use.opened_run import open_trained
 from ifca.use.personal import PersonalModel, Tuning, personal_model
 from ifca.use.samples import Samples, samples_of
-from ifca.use.trained import Trained, open_trained
+from ifca.use.trained import Trained
 
 
 @dataclass(frozen=True)

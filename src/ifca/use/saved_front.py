@@ -24,12 +24,13 @@ from ifca.models.task import Factory, Loss
 from ifca.runs.clients_table import read_clients
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GivenData
-from ifca.runs.results import finished_summary, write_results
+from ifca.runs.results import write_results
 from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
+from ifca.runs.summary_file import finished_summary
 from ifca.use.card import write_card
 from ifca.use.continue_front import ContinueFront
 from ifca.use.export import export_trained
-from ifca.use.trained import open_trained
+from ifca.use.opened_run import open_trained
 
 Front = TypeVar("Front", bound="SavedFront")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ifca.core.errors import Unreadable
 from ifca.data.formats.whole_file import read_whole
@@ -16,22 +17,43 @@ MOST = 1 << 30  # bytes
 ALTERED = "it was cut off or altered"
 
 
-def read_json(file: Path, kind: TypeAdapter[T], advice: str = ALTERED) -> T:
+def read_json(file: Path, kind: type[T], advice: str = ALTERED) -> T:
     """A file of one JSON value of a kind. advice: how a complaint ends."""
     return parse_json(read_whole(file, MOST), str(file), kind, advice)
 
 
-def parse_json(content: bytes | str, where: str, kind: TypeAdapter[T], advice: str = ALTERED) -> T:
-    """JSON as a value of a kind. where: the file, or the file and the line, to be named.
+def parse_json(content: bytes | str, where: str, kind: type[T], advice: str = ALTERED) -> T:
+    """JSON as it stands there, checked to be of a kind (a TypedDict, say), which may have more keys.
 
-    pydantic's parser stops at a depth of 200 and takes neither numbers without end nor broken text.
+    where: the file, or the file and the line, to be named. pydantic's parser stops at a depth of 200, and
+    takes no broken text.
     """
+    _of_kind(content, where, kind, advice)
+    found: T = schema(Any).validate_json(content)
+    return found
+
+
+def read_record(file: Path, kind: type[T], advice: str = ALTERED) -> T:
+    """A file of one object, as an object of a dataclass."""
+    return _of_kind(read_whole(file, MOST), str(file), kind, advice)
+
+
+def _of_kind(content: bytes | str, where: str, kind: type[T], advice: str) -> T:
     from pydantic import ValidationError
 
     try:
-        return kind.validate_json(content)
+        found: T = schema(cast(Any, kind)).validate_json(content, strict=True)
     except ValidationError as errors:
         raise Unreadable(f"{where}: {first_complaint(errors)}; {advice}") from None
+    return found
+
+
+@cache
+def schema(kind: Any) -> TypeAdapter[Any]:
+    """What checks values of a kind."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def first_complaint(errors: ValidationError) -> str:

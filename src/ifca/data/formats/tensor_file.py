@@ -16,8 +16,9 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         what = "is a folder, a file is needed" if file.is_dir() else "no such file"
         raise Unreadable(f"{file}: {what}")
     try:
-        with safe_open(file, "pt") as content:
-            return {name: content.get_tensor(name) for name in content.keys()}, content.metadata() or {}  # noqa: SIM118
+        with safe_open(file, "pt") as content:  # copies: its tensors are pages of the file, which may change
+            tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118
+            return tensors, content.metadata() or {}
     except (
         SafetensorError,
         OSError,

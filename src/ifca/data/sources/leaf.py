@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,24 +18,25 @@ from ifca.data.formats.whole_file import read_whole, unpacked
 from ifca.data.problems import Complain, Source, refuse
 from ifca.data.sources.columns import Columns, with_test_part
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
 Samples = tuple[NDArray[Any], NDArray[Any]]
 """x [n, features] and y [n] of one user."""
 _PART = re.compile(r"_(train|test)[_.]")
 AGAIN = "let LEAF write it again"
 
 
-class _UserData(TypedDict):
+class UserData(TypedDict):
+    """The samples of one user."""
+
     x: list[Any]
     y: list[Any]
 
 
-class _LeafFile(TypedDict):
+class LeafFile(TypedDict):
+    """What LEAF writes."""
+
     users: list[str]
     num_samples: list[int]
-    user_data: dict[str, _UserData]
+    user_data: dict[str, UserData]
 
 
 def leaf_files(folder: Path) -> dict[str, list[Path]]:
@@ -90,19 +90,12 @@ def _as_targets(users: dict[str, Samples]) -> dict[str, Samples]:
     return {user: (x, y.astype(np.float64) if user in numbers else y) for user, (x, y) in users.items()}
 
 
-@cache
-def _schema() -> TypeAdapter[_LeafFile]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(_LeafFile)
-
-
 def _is_json(file: Path) -> bool:
     return file.name.endswith((".json", ".json.gz"))
 
 
 def _read(file: Path) -> dict[str, Samples]:
-    content = parse_json(unpacked(file, read_whole(file)), str(file), _schema(), f"{ALTERED}: {AGAIN}")
+    content = parse_json(unpacked(file, read_whole(file)), str(file), LeafFile, f"{ALTERED}: {AGAIN}")
     users, counts, data = content["users"], content["num_samples"], content["user_data"]
     twice = next((user for user, count in Counter(users).items() if count > 1), None)
     if twice is not None:
@@ -115,7 +108,7 @@ def _read(file: Path) -> dict[str, Samples]:
     return {user: _samples(file, user, data[user], n) for user, n in zip(users, counts, strict=True)}
 
 
-def _samples(file: Path, user: str, data: _UserData, n: int) -> Samples:
+def _samples(file: Path, user: str, data: UserData, n: int) -> Samples:
     try:
         x, y = np.asarray(data["x"]), np.asarray(data["y"])
     except ValueError:
