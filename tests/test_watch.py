@@ -125,6 +125,10 @@ def test_only_this_machine_is_served(tmp_path: Path) -> None:
         told = json.loads(asked("/state", f"localhost:{port}")[1])
         assert (told["state"], told["text"]) == ("finished", "Finished after 6 rounds.")
         (tmp_path / "run" / "summary.json").write_text("{")
+        status, text = asked("/content", f"localhost:{port}")  # as far as it goes
+        assert status == 200
+        assert "<b>Damaged.</b> summary.json: not valid JSON" in text
+        (tmp_path / "run" / "config.toml").write_text("{")
         assert asked("/content", f"localhost:{port}")[0] == 503
 
 

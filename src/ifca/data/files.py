@@ -31,6 +31,19 @@ def write_atomically(file: Path, content: bytes) -> None:
         raise OSError(failure.errno, failure.strerror, str(file)) from failure
 
 
+def refuse_to_overwrite(out: Path, option: str, *, run: Path | None = None, data: Path | None = None) -> None:
+    """Refuse to write over what is read: a file of a run's folder; a client's file, or beside clients' files.
+
+    A file beside clients' files would be taken for one more client.
+    """
+    here = out.resolve()
+    if run is not None and here.exists() and run.resolve() in here.parents:
+        raise InvalidInput(f"{option} {out}: is a file of the run {run}; choose another name")
+    if data is not None and (data.resolve() == here or (data.is_dir() and data.resolve() in here.parents)):
+        where = "lies among the clients' files" if data.is_dir() else "is the client's own file"
+        raise InvalidInput(f"{option} {out}: {where}, which stay as they are; choose another place")
+
+
 @contextmanager
 def working_in(folder: Path, patience: float = 2.0) -> Iterator[None]:
     """Refuse a folder that another process works in."""

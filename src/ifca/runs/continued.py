@@ -13,7 +13,8 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params, everywhere
 from ifca.data import Client, Federation
-from ifca.data.formats.json_file import read_json
+from ifca.data.formats.json_file import parse_json
+from ifca.data.formats.whole_file import read_whole
 from ifca.data.preparation import Preparation
 from ifca.data.scaling import Scaling
 from ifca.data.sources.columns import Columns
@@ -88,7 +89,8 @@ def as_before(header: dict[str, Any], clients: list[Client] | Federation, where:
 
 def with_before(out: Path, config: Config, fitted: Fitted, summary: dict[str, Any]) -> dict[str, Any]:
     """The summary with what continuing brought. out: the folder, with what was found before training."""
-    found = finite(read_json(out / CONTINUED, Continued))
+    file = out / CONTINUED
+    found = finite(parse_json(read_whole(file), str(file), Continued, finite=False))
     theta, _header = earlier_models(config)
     compared = before_and_after(fitted, theta, found["clients"])
     summary = {**summary, "continued": {**found, "compared": compared}}

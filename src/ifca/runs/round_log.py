@@ -12,6 +12,7 @@ from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.jsonl import parse_jsonl
+from ifca.runs.record_schema import RoundRecord
 
 Mark = dict[str, Any]
 """The length of a log in bytes, and their SHA-256."""
@@ -36,7 +37,7 @@ class RoundLog:
                 f"{self.file}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off"
             )
         kept = b"".join(line + b"\n" for line in lines[:done])
-        records = parse_jsonl(self.file, kept)
+        records = parse_jsonl(self.file, kept, kind=RoundRecord)
         self._add(kept)
         if mark is not None and mark != self.mark():
             raise InvalidInput(

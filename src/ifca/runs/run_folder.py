@@ -15,6 +15,7 @@ from ifca.data.files import write_atomically
 from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict, read_run_config, write_config
 from ifca.runs.own_code import Code
+from ifca.runs.record_schema import RoundRecord
 from ifca.runs.round_log import RoundLog
 from ifca.runs.run_code import RUN, begin_run, begun_config, code_of, named_functions
 from ifca.training import Fitted, Job, fit
@@ -172,7 +173,7 @@ def _expected(job: Job, config: Config, restart: int, run: str | None) -> dict[s
 
 def read_rounds(folder: Path) -> list[Record]:
     """The records of the rounds that were finished in a folder; none where the first was not."""
-    return read_jsonl(folder / ROUNDS)
+    return read_jsonl(folder / ROUNDS, kind=RoundRecord)
 
 
 def check_begun(out: Path, config: Config) -> None:

@@ -54,7 +54,7 @@ def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
     if FORMAT not in metadata and OLDER not in metadata:
         raise Unreadable(f"{file}: was not written by this version of ifca (no {FORMAT} header)")
     text = metadata.get(FORMAT) or metadata[OLDER]
-    header: dict[str, Any] = parse_json(text, f"{file}, its header", dict)
+    header: dict[str, Any] = parse_json(text, f"{file}, its header", dict, finite=False)
     told = header.pop(CHECKSUM, None)
     if told != _checksum(header, tensors) and (told is not None or FORMAT in metadata):
         raise Unreadable(f"{file}: does not fit its checksum; it was altered or damaged")

@@ -133,7 +133,7 @@ class ModelsHeader(TypedDict):
 
 def check_header(file: Path, header: dict[str, Any], kind: type) -> None:
     """Refuse a header that is not of a kind."""
-    parse_json(json.dumps(header), f"{file}, its header", kind)
+    parse_json(json.dumps(header), f"{file}, its header", kind, finite=False)
 
 
 def check_state(file: Path, tensors: Params, live: list[bool]) -> None:

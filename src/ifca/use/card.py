@@ -23,10 +23,8 @@ def write_card(
     directory: Path, cluster: int, model: Path, checked: dict[str, Any], trained: Trained | bool = False
 ) -> Path:
     """Markdown beside the model file. trained: the run where it is open, else trust as of open_trained."""
-    if not (directory / SUMMARY).is_file():
-        raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
+    summary = card_summary(directory, cluster)
     trained = open_trained(directory, trained) if isinstance(trained, bool) else trained
-    summary = read_summary(directory)
     parts = [
         f"# Model of cluster {cluster}: {model.name}",
         _about(directory, trained, summary, cluster, model, checked),
@@ -41,6 +39,18 @@ def write_card(
     card = model.with_name(f"{model.name}.card.md")
     write_atomically(card, ("\n\n".join(parts) + "\n").encode())
     return card
+
+
+def card_summary(directory: Path, cluster: int) -> dict[str, Any]:
+    """The summary that a card is made of; refused where it says nothing of the cluster."""
+    if not (directory / SUMMARY).is_file():
+        raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
+    summary = read_summary(directory)
+    there = len(summary["clusters"] or ())
+    if summary["clusters"] is not None and not 0 <= cluster < there:
+        told = ", ".join(map(str, range(there)))
+        raise InvalidInput(f"{directory}: has no cluster {cluster} (it has {told})")
+    return summary
 
 
 def _about(

@@ -171,6 +171,7 @@ def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuni
             if made.personal is not None
             else outputs_of(trained, trained.model(made.cluster), data)
         )
+        check_finite(outputs, one.where)
         made = replace(made, outputs=outputs, labels=one.y, labelled=some)
     told = (*one.warnings, *made.warnings)
     return replace(made, client=one.id, rows=one.rows, warnings=told, own=trained.personal)
@@ -201,8 +202,18 @@ def predicted(
     else:
         outputs = outputs_of(trained, model, data)
         report = {} if y is None else {**_quality(trained, model, data), **_metrics(trained, outputs, y)}
+    check_finite(outputs, where)
     names = trained.class_names
     return Predictions(cluster, outputs, trained.classes, y, report, warnings, personal, names)
+
+
+def check_finite(outputs: NDArray[Any], where: str) -> None:
+    """Refuse samples for which a model has no answer: numbers too large for it, most often."""
+    bad = np.flatnonzero(~np.isfinite(outputs).all(1))
+    if len(bad):
+        more = f" (nor for {len(bad) - 1} more)" if len(bad) > 1 else ""
+        told = f"the model gives no finite number for sample {bad[0]}{more}"
+        raise InvalidInput(f"{where}: {told}; is it scaled as in training?")
 
 
 def no_model(name: str) -> str:

@@ -27,10 +27,14 @@ class CsvLines(NamedTuple):
     separator: str
 
 
-def read_csv(file: Path, separator: str | None = None) -> CsvLines:
-    """All lines of a file; empty ones do not count. separator: None, the one that its header has most of."""
-    text = io.StringIO(_decoded(unpacked(file, read_whole(file))), newline="")
+def read_csv(file: Path, separator: str | None = None, coding: str | None = None) -> CsvLines:
+    """All lines of a file; empty ones do not count.
+
+    separator: None, the one that its header has most of. coding: None, what its bytes look like.
+    """
+    raw = unpacked(file, read_whole(file))
     try:
+        text = io.StringIO(_decoded(raw) if coding is None else raw.decode(coding), newline="")
         first = text.readline()
         mark = separator or max(SEPARATORS, key=first.count)
         names = [name.strip() for name in next(csv.reader([first], delimiter=mark), [])]
@@ -45,7 +49,7 @@ def read_csv(file: Path, separator: str | None = None) -> CsvLines:
                 lines.append(line)
             elif row:
                 odd.append((line, len(row)))
-    except csv.Error as reason:
+    except (csv.Error, UnicodeDecodeError) as reason:
         raise Unreadable(f"{file}: not a readable .csv file ({reason})") from None
     return CsvLines(names, rows, lines, odd, mark)
 

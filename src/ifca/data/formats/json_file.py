@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,14 +24,25 @@ def read_json(file: Path, kind: type[T], advice: str = ALTERED) -> T:
     return parse_json(read_whole(file, MOST), str(file), kind, advice)
 
 
-def parse_json(content: bytes | str, where: str, kind: type[T], advice: str = ALTERED) -> T:
+def parse_json(
+    content: bytes | str, where: str, kind: type[T], advice: str = ALTERED, *, finite: bool = True
+) -> T:
     """JSON as it stands there, checked to be of a kind (a TypedDict, say), which may have more keys.
 
-    where: the file, or the file and the line, to be named. pydantic's parser stops at a depth of 200, and
-    takes no broken text.
+    where: the file, or the file and the line, to be named. finite: NaN and Infinity, which are no JSON, are
+    refused. pydantic's parser stops at a depth of 200, and takes no broken text.
     """
-    _of_kind(content, where, kind, advice)
-    found: T = schema(Any).validate_json(content)
+    try:
+        if importlib.util.find_spec("pydantic") is None:  # a bare machine, which trains what was checked
+            return cast(T, json.loads(content))
+        from pydantic_core import from_json
+
+        _of_kind(content, where, kind, advice)
+        found: T = from_json(content, allow_inf_nan=not finite)
+    except Unreadable:
+        raise
+    except (ValueError, RecursionError) as reason:
+        raise Unreadable(f"{where}: not valid JSON ({_short(reason)}); {advice}") from None
     return found
 
 
