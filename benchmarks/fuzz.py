@@ -1,11 +1,12 @@
 """A mutation fuzzer: whatever is wrong with a file, a folder or a command line, one sentence says so.
 
-python -m benchmarks.fuzz                        all kinds, as often as each is asked for, from where it stands
+python -m benchmarks.fuzz                         all kinds, as often as asked for, from where it stands
 python -m benchmarks.fuzz --kind npz --times 1e6
 python -m benchmarks.fuzz --kind npz --seed 4711  one execution again, with its traceback
 
-Execution i of a kind is decided by (kind, i) alone. Counts are in results/fuzz/counts.json, with the commit and
-the versions; a kind whose code has changed is begun again with --anew. What is a failure: fuzz_outcomes.py.
+Execution i of a kind is decided by (kind, i) alone. Counts are in results/fuzz/counts.json, with the commit
+and the versions; a kind whose code has changed is begun again with --anew. What is a failure:
+fuzz_outcomes.py.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from benchmarks.fuzz_runs import RUNS
 
 from ifca.data.files import write_atomically
 
-OUT = Path("results/fuzz/counts.json")
+OUT = Path("results/fuzz/counts.json").resolve()
 KINDS: dict[str, tuple[float, Callable[[Path], Callable[[random.Random], None]]]] = {
     **FILES,
     **RUNS,

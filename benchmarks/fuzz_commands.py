@@ -42,6 +42,8 @@ def ifca(*arguments: str) -> str:
         if ended.code not in (0, None):
             said = err.getvalue().strip().splitlines()
             told = [line for line in said if not line.startswith("warning: ")]
+            if not said and "Usage" in out.getvalue():
+                raise InvalidInput("a group of verbs without one says which there are") from None
             if len(told) != 1 or not told[0].startswith("error: "):
                 raise Unnamed(f"exit code {ended.code}: {said!r:.200}") from None
             raise InvalidInput(told[0]) from None
@@ -58,14 +60,15 @@ def folders(verb: str, name: str, *arguments: str) -> Callable[[Path], Attempt]:
         kept = home / name
         files = [file for file in sorted(kept.rglob("*")) if file.is_file() and file.name not in OURS]
         given = [one.format(home=home, folder=folder) for one in arguments]
-        expected = _answer(verb, kept, given, folder)
+        expected = _answer(verb, shutil.copytree(kept, folder / "first"), given, folder)
+        shutil.rmtree(folder / "first")
 
         def attempt(rng: Random) -> None:
             out = folder / "run"
             shutil.rmtree(out, ignore_errors=True)
             shutil.rmtree(folder / "new", ignore_errors=True)
             shutil.copytree(kept, out)
-            for file in [rng.choice(files) for _ in range(rng.choice((1, 1, 2)))]:
+            for file in rng.sample(files, rng.choice((1, 1, 2))):
                 place = out / file.relative_to(kept)
                 if rng.random() < 0.05:
                     place.unlink(missing_ok=True)
@@ -111,7 +114,6 @@ def lines(folder: Path) -> Attempt:
         "predict",
         "export",
         "report",
-        "resume",
         "check",
         "data",
         "run",
@@ -119,6 +121,7 @@ def lines(folder: Path) -> Attempt:
         "init",
         "choose-k",
     )
+    typed = [word for word in ODD_WORDS if word not in ("\x00", "\ud800")] + ["\udcff"]  # what can be typed
     words = (
         "--set",
         "--out",
@@ -139,16 +142,14 @@ def lines(folder: Path) -> Attempt:
 
     def attempt(rng: Random) -> None:
         shutil.rmtree(folder / "new", ignore_errors=True)
-        arguments = [rng.choice(verbs)]
-        for _ in range(rng.randrange(5)):
-            arguments.append(
-                rng.choice((rng.choice(words), rng.choice(places), rng.choice(places), rng.choice(ODD_WORDS)))
-            )
-        if arguments[0] in ("run", "choose-k") or "\x00" in "".join(arguments):
+        given = (rng.choice((words, places, places, typed)) for _ in range(rng.randrange(5)))
+        arguments = [rng.choice(verbs), *map(rng.choice, given)]
+        if arguments[0] in ("run", "choose-k"):
             arguments += ["--set", "rounds=0"]  # parsed and refused
         os.chdir(folder)
         ifca(*arguments)
-        if content(home) != before:
+        now = content(home)
+        if any(now.get(name) != was for name, was in before.items()):
             raise Changed(f"{arguments}")
 
     return attempt

@@ -1,7 +1,7 @@
 """Cheap targets of benchmarks/fuzz.py: a mutated config or data file, read as training would read it.
 
-What is accepted is compared with a plain reading of the same bytes, or with the file before the mutation where
-the format has checksums.
+What is accepted is compared with a plain reading of the same bytes, or with the file before the mutation
+where the format has checksums.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _change(rng: Random, inside: Any, key: Any) -> None:
     elif what == 4:
         inside[key] = [inside[key]]
     else:
-        inside[key] = rng.choice(ODD)
+        inside[key] = copy.deepcopy(rng.choice(ODD))
 
 
 def mutated_text(rng: Random, text: str, separator: str = ",") -> bytes:

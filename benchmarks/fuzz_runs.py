@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -11,16 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.fuzz_files import Attempt, naming
-from benchmarks.fuzz_mutations import ODD, Random, as_json, mutated_bytes, mutated_text, mutated_value
+from benchmarks.fuzz_mutations import Random, as_json, mutated_bytes, mutated_text, mutated_value
 from benchmarks.fuzz_outcomes import Wrong
-from safetensors import safe_open
 from safetensors.torch import save
 
 from ifca.core.callbacks import Record, Silent
 from ifca.report.live_run import LiveRun
 from ifca.report.page import article
+from ifca.report.page.build import MISSING
 from ifca.runs.config import read_config
 from ifca.runs.run import run
+from ifca.runs.summary_file import write_summary
 from ifca.training.checkpoint import FORMAT, load_state, load_tensors, save_tensors
 from ifca.use.opened_run import open_trained
 
@@ -56,10 +58,8 @@ def made(folder: Path) -> Path:
     tables = f"data={{name='folder', path='{folder / 'tables'}', label='outcome', test_share=0.2}}"
     config = read_config(None, [*SETTINGS, arrays, "baselines=[]"])
     run(config, folder / "whole")
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         run(config, folder / "half", Stop())
-    except KeyboardInterrupt:
-        pass
     run(
         read_config(None, [*SETTINGS, arrays, "rounds=2", "restarts=2", "baselines=['global', 'local']"]),
         folder / "compared",
@@ -150,28 +150,46 @@ def models(folder: Path) -> Attempt:
     return attempt
 
 
+NAMES = ("summary.json", "rounds.jsonl", "clients.csv", "config.toml", "run.json", "differences.json")
+"""The files that report and watch read."""
+
+
 def seen(folder: Path) -> Attempt:
-    """The files that report and watch read, in finished and unfinished runs."""
+    """Finished and unfinished runs as report and watch read them; half of them with checksums that fit."""
+    return _looked_at(folder, shown=False)
+
+
+def pages(folder: Path) -> Attempt:
+    """The same, and the page that is made of them."""
+    return _looked_at(folder, shown=True)
+
+
+def _looked_at(folder: Path, *, shown: bool) -> Attempt:
     home = made(folder / "made")
     runs = [home / name for name in ("whole", "half", "compared", "tabled")]
-    names = ("summary.json", "rounds.jsonl", "clients.csv", "config.toml", "run.json", "differences.json")
-    files = [file for out in runs for file in sorted(out.rglob("*")) if file.name in names]
+    files = [file for out in runs for file in sorted(out.rglob("*")) if file.name in NAMES]
     whole = {file: file.read_bytes() for file in files}
     expected = {out: _told(out) for out in runs}
 
     def attempt(rng: Random) -> None:
         file = rng.choice(files)
         out = next(out for out in runs if out in file.parents)
+        sealed = rng.random() < 0.5 and (file.parent / "summary.json").exists()
         try:
             changed = mutated_file(rng, file.name, whole[file])
             file.write_bytes(changed)
+            if sealed:
+                _reseal(file.parent)
             found = naming(out, lambda: _told(out))
-            damaged = getattr(found, "damage", ())
-            if changed != whole[file] and not damaged and _shown(found) != _shown(expected[out]):
-                if out.name != "half":  # what is appended to a log is news
-                    raise Wrong(f"{file.relative_to(home)}: what is shown changed without a word")
+            same = changed == whole[file] or _shown(found) == _shown(expected[out])
+            news = out.name == "half" and file.name == "rounds.jsonl"  # a log may have got longer
+            if not sealed and not news and not same and not found.damage:
+                raise Wrong(f"{file.relative_to(home)}: what is shown changed without a word")
+            if shown and MISSING in article([found]) and not found.damage:
+                raise Wrong(f"{file.relative_to(home)}: a part of the page is missing: {_missing(found)}")
         finally:
-            file.write_bytes(whole[file])
+            for one in {file, file.parent / "summary.json"} & whole.keys():
+                one.write_bytes(whole[one])
 
     return attempt
 
@@ -181,7 +199,24 @@ def _told(out: Path) -> Any:
 
 
 def _shown(found: Any) -> tuple[Any, ...]:
-    return found.summary, found.rounds, found.clients
+    summary = {name: value for name, value in found.summary.items() if name != "config"}  # some may change
+    return summary, found.rounds, found.clients
+
+
+def _missing(found: Any) -> str:
+    text = article([found])
+    start = text.index(MISSING) + len(MISSING)
+    return text[start : start + 100]
+
+
+def _reseal(out: Path) -> None:
+    """Checksums that fit the files as they are now; none where the summary cannot hold any."""
+    try:
+        content = json.loads((out / "summary.json").read_bytes())
+        content.pop("checksums", None)
+        write_summary(out, content)
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError):
+        pass  # of an older version, or none
 
 
 def mutated_file(rng: Random, name: str, content: bytes) -> bytes:
@@ -200,6 +235,7 @@ def mutated_file(rng: Random, name: str, content: bytes) -> bytes:
 
 def reproduced(folder: Path) -> Attempt:
     """runs.jsonl and summary.json of an experiment."""
+    from ifca.paper.experiments import MODULES
     from ifca.paper.experiments import experiment as experiment_of
     from ifca.paper.summary import write_summary
     from ifca.report.paper.results_page import results_page
@@ -208,7 +244,8 @@ def reproduced(folder: Path) -> Attempt:
     for name in ("runs.jsonl", "summary.json"):
         (folder / "rotated-mnist").mkdir(exist_ok=True)
         shutil.copy(source / name, folder / "rotated-mnist" / name)
-    experiment, file = experiment_of("rotated-mnist"), folder / "rotated-mnist" / "runs.jsonl"
+    experiments = {name: experiment_of(name) for name in MODULES}
+    experiment, file = experiments["rotated-mnist"], folder / "rotated-mnist" / "runs.jsonl"
     lines = file.read_bytes().splitlines()[:12]
     table = folder / "rotated-mnist" / "summary.json"
     whole = table.read_bytes()
@@ -220,7 +257,7 @@ def reproduced(folder: Path) -> Attempt:
             naming(file, lambda: write_summary(experiment, file.parent, quick=False))
         else:
             table.write_bytes(mutated_file(rng, table.name, whole))
-            naming(table, lambda: results_page(folder, "", {"rotated-mnist": experiment}))
+            naming(table, lambda: results_page(folder, "", experiments))
 
     return attempt
 
@@ -268,7 +305,7 @@ RUNS: dict[str, tuple[float, Callable[[Path], Attempt]]] = {
     "checkpoint": (5e5, checkpoints),
     "models": (5e5, models),
     "run folder": (1e6, seen),
+    "page": (2e4, pages),
     "reproduce": (5e5, reproduced),
     "flower": (5e5, messages),
 }
-_ = (ODD, article, safe_open)

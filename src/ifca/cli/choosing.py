@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings
+from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings, Trust
 from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted
 
@@ -27,6 +27,7 @@ def choose_k_command(
     engine: Engine = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Train with several k and seeds, and say which k the data supports; the same --out again goes on.
 
@@ -38,7 +39,7 @@ def choose_k_command(
     from ifca.runs.choose_k import choose_k, parse_range
     from ifca.runs.run_folder import next_directory
 
-    config = read_job(job, label, client, preset, settings, model, device, engine)
+    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     folder = out or next_directory(config, verb="choose-k")
     console = Console(stderr=as_json)
     try:

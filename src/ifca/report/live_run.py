@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
-
-from typing_extensions import TypedDict
+from typing import Any
 
 from ifca.core.errors import InvalidInput, Unreadable
 from ifca.core.recipe import Recipe
@@ -20,24 +18,12 @@ from ifca.methods import facts_of
 from ifca.report.misfits import fitting_rounds
 from ifca.report.read_run import Record, RunFolder, is_finished, read_faults, read_run
 from ifca.runs.auto_rounds import rounds_of
+from ifca.runs.config import read_run_config
 from ifca.runs.over_seeds import is_over_seeds, seed_folders, seeds_summary
-from ifca.runs.record_schema import RoundRecord
-from ifca.runs.run_folder import CHECKPOINT, CONFIG, FAULTS, PRIVATE, ROUNDS
+from ifca.runs.record_schema import RoundRecord, ShownConfig
+from ifca.runs.run_code import RUN
+from ifca.runs.run_folder import CHECKPOINT, CONFIG, FAULTS, PRIVATE, ROUNDS, check_begun
 from ifca.training.checked import rejected_in
-
-
-class ShownConfig(TypedDict, total=False):
-    """The keys of a config that are shown, or counted with, before a run is finished."""
-
-    algorithm: str
-    k: int | Literal["auto"]
-    rounds: int | Literal["auto"]
-    seed: int
-    restarts: int
-    engine: str
-    baselines: list[str]
-    data: dict[str, Any]
-    federation: dict[str, Any]
 
 
 class LiveRun:
@@ -85,7 +71,8 @@ class LiveRun:
         summary = so_far(config, rounds, log.parent)
         rounds, wrong = fitting_rounds(log, rounds, self._log.damage, summary["clients"], summary["k"])
         faults, odd = read_faults(self.path)
-        damage = tuple(one for one in (*damage, wrong, odd) if one is not None)
+        told = (*damage, _changed(self.path), wrong, odd)
+        damage = tuple(one for one in told if one is not None)
         if self._log.damage != wrong:  # fewer rounds are shown
             summary = so_far(config, rounds, log.parent)
         planned, state = int(rounds_of({"rounds": 0, **config})["rounds"]), self._state()
@@ -222,6 +209,16 @@ def _log_of(path: Path) -> Path:
         return path / ROUNDS
     restarts = [log for log in path.glob(f"restarts/*/{ROUNDS}") if log.is_file()]
     return max(restarts, key=lambda log: log.stat().st_mtime, default=path / ROUNDS)
+
+
+def _changed(path: Path) -> str | None:
+    """What is wrong with the config of a run: it is another one than the run began with."""
+    try:
+        if (path / RUN).is_file():
+            check_begun(path, read_run_config(path / CONFIG))
+    except InvalidInput as reason:
+        return str(reason)
+    return None
 
 
 def _config(path: Path) -> dict[str, Any]:

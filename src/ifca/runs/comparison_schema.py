@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from typing_extensions import NotRequired, TypedDict
 
-from ifca.runs.record_schema import Count, Known, Number
+from ifca.runs.record_schema import Count, Known, Number, ShownConfig
 
 
 class Checksums(TypedDict):
@@ -69,6 +67,6 @@ class SeedsSummary(TypedDict):
 
     comparison: Comparison | None
     folders: list[str]
-    config: dict[str, Any]
+    config: ShownConfig
     versions: dict[str, str]
     checksums: NotRequired[Checksums]

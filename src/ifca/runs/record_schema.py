@@ -1,8 +1,8 @@
-"""What a line of rounds.jsonl and of faults.jsonl holds, of this version and of older ones."""
+"""What lines of rounds.jsonl and faults.jsonl hold, and configs as far as they are shown; older ones too."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AllowInfNan, Field
 from typing_extensions import NotRequired, TypedDict
@@ -60,7 +60,7 @@ class RoundRecord(TypedDict):
     participants: Count
     clients: list[Place] | None
     identity: list[Place] | None
-    train_loss: Known
+    train_loss: Number
     cluster_sizes: list[Count] | None
     bytes_down: Count
     bytes_up: Count
@@ -98,3 +98,25 @@ class Fault(TypedDict):
     client: str
     detail: str
     round: NotRequired[int | None]
+
+
+class ShownData(TypedDict, total=False):
+    """What is shown of where the data are from."""
+
+    name: str
+    path: str | None
+    label: str | list[str] | None
+
+
+class ShownConfig(TypedDict, total=False):
+    """The keys of a config that reports show or count with; older versions may have had others."""
+
+    algorithm: str
+    k: int | Literal["auto"] | None
+    rounds: int | Literal["auto"]
+    seed: int
+    restarts: int
+    engine: str
+    baselines: list[str]
+    data: ShownData
+    federation: dict[str, Any]

@@ -46,15 +46,17 @@ def read_seeds_summary(out: Path) -> Summary:
 
 
 def finished_summary(out: Path, used: Iterable[str] = RESULTS) -> Summary | None:
-    """The summary of a run that is complete; None where a file is missing.
+    """The summary of a run that is complete; None where it is not.
 
-    used: the files that are going to be relied on. One that is not what the run wrote is refused.
+    used: the files that are going to be relied on. One that is lost or not what the run wrote is refused.
     """
-    if not all((out / name).exists() for name in (SUMMARY, CLIENTS, MODELS, ROUNDS)):
+    if not (out / SUMMARY).exists():
         return None
     summary, known = _read(out, SummarySchema)
     for sentence in _damaged(out, known, used):
         raise Unreadable(sentence)
+    if not all((out / name).exists() for name in (CLIENTS, MODELS, ROUNDS)):
+        return None
     if known is None:
         told = "was made by an older version of ifca, whose results have no checksums"
         warnings.warn(f"{out}: {told}: damage may go unnoticed", RunFolderWarning, stacklevel=3)

@@ -8,7 +8,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from ifca.runs.comparison_schema import Checksums, Comparison
 from ifca.runs.continued_schema import Continued
-from ifca.runs.record_schema import Count, Event, Halving, Known, Number, Place, Share
+from ifca.runs.record_schema import Count, Event, Halving, Known, Number, Place, Share, ShownConfig
 
 
 class Facts(TypedDict, total=False):
@@ -156,7 +156,7 @@ class Summary(TypedDict):
     seconds: Number
     restarts: list[Restart]
     kept_restart: Count
-    config: dict[str, Any]
+    config: ShownConfig
     versions: dict[str, str]
     cluster_sizes: NotRequired[list[Count] | None]
     cluster_accuracy: NotRequired[Known]

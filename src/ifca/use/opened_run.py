@@ -11,6 +11,7 @@ from ifca.core.errors import InvalidInput, Unreadable
 from ifca.methods import facts_of
 from ifca.models.batch_norm import entries_of
 from ifca.models.task import Factory, Loss, made
+from ifca.runs.clients_table import CLIENTS
 from ifca.runs.personal_results import experience_of
 from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
@@ -49,7 +50,7 @@ def open_trained(
             "its own clients by their models"
         )
     _check_needed(directory, header)
-    experience = experience_of(finished_summary(directory) or {})
+    experience = experience_of(finished_summary(directory, (MODELS, CLIENTS)) or {})
     usual = usual_losses(directory)
     trained = Trained(directory, config, theta, header, code, usual, model, loss, experience)
     _check_parameters(trained)
