@@ -232,26 +232,23 @@ def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return 0
 
 
-@pytest.mark.parametrize("trick", ["", f"code = {str(Path(os.__file__).parent)!r}\n"])
+def sent(folder: Path, before: str = "") -> None:
+    """A config that somebody sent."""
+    job = '[data]\nname = "function"\nload = "os:system"\n[data.arguments]\n'
+    (folder / "sent").mkdir()
+    (folder / "sent" / "job.toml").write_text(f'{before}{job}command = "touch {folder}/ran"\n')
+
+
 @pytest.mark.parametrize(
     "verb",
     [["run"], ["compare"], ["data", "inspect"], ["choose-k"], ["tune"], ["attack", "--attack", "sign-flip"]],
     ids=lambda verb: verb[-1],
 )
 def test_a_config_does_not_call_what_is_installed_without_a_yes(
-    verb: list[str],
-    trick: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that somebody sent; trick: it says that Python's own library is the user's folder of code."""
     monkeypatch.chdir(tmp_path)
-    job = (
-        f'[data]\nname = "function"\nload = "os:system"\n[data.arguments]\ncommand = "touch {tmp_path}/ran"\n'
-    )
-    (tmp_path / "sent").mkdir()
-    (tmp_path / "sent" / "job.toml").write_text(trick + job)
+    sent(tmp_path)
     assert ended(monkeypatch, *verb, "sent/job.toml") == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
@@ -259,7 +256,17 @@ def test_a_config_does_not_call_what_is_installed_without_a_yes(
     assert not (tmp_path / "ran").exists()
     assert not (tmp_path / "runs").exists()
     assert ended(monkeypatch, *verb, "sent/job.toml", "--trust") == 2  # it runs, and gives no federation
-    assert (tmp_path / "ran").exists() or trick  # a copy of Python's library cannot be imported
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_config_does_not_choose_where_the_users_code_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as in Python's own library."""
+    monkeypatch.chdir(tmp_path)
+    sent(tmp_path, f"code = {str(Path(os.__file__).parent)!r}\n")
+    assert ended(monkeypatch, "run", "sent/job.toml") == 2
+    assert "names code that does not lie beside it: data.load = os:system" in capsys.readouterr().err
 
 
 def test_what_is_typed_is_a_yes(

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ifca.core.errors import InvalidInput
 from ifca.runs.config import Config
-from ifca.runs.own_code import Code, Source
-from ifca.runs.run_code import code_of, named_functions
+from ifca.runs.own_code import find_module
+from ifca.runs.run_code import code_folders, code_of, named_functions
 
 
 def check_given_code(config: Config, file: Path | None, said: Sequence[str], *, trust: bool) -> None:
@@ -24,9 +24,8 @@ def check_given_code(config: Config, file: Path | None, said: Sequence[str], *, 
     named = [(field, name) for field, name in named_functions(config) if not any(name in one for one in said)]
     if trust or file is None or not named:
         return
-    code = code_of(config)
-    beside = [file.resolve().parent, Path.cwd(), *(_folder_said(said))]
-    hidden = [f"{field} = {name}" for field, name in named if not _is_seen(code, name, beside)]
+    beside = [file.resolve().parent, Path.cwd(), *_folder_said(said)]
+    hidden = [f"{field} = {name}" for field, name in named if not _is_seen(config, name, beside)]
     if hidden:
         told = f"names code that does not lie beside it: {', '.join(hidden)}"
         raise InvalidInput(f"{file}: {told}; if that is meant, say --trust")
@@ -38,15 +37,10 @@ def code_sentence(config: Config) -> str | None:
     return f"your code: {', '.join(files)}" if files else None
 
 
-def _is_seen(code: Code, name: str, folders: Sequence[Path]) -> bool:
+def _is_seen(config: Config, name: str, folders: Sequence[Path]) -> bool:
     """Whether a function is of a file in one of the folders."""
-    module = name.partition(":")[0]
-    own = [source for source in code.sources if source.path.startswith(f"{module.replace('.', '/')}")]
-    return code.holds(module) and all(_is_below(source, folders) for source in own)
-
-
-def _is_below(source: Source, folders: Sequence[Path]) -> bool:
-    return any(folder in Path(source.file).resolve().parents for folder in folders)
+    source = find_module(name.partition(":")[0], code_folders(config))
+    return source is not None and any(one in Path(source.file).resolve().parents for one in folders)
 
 
 def _folder_said(said: Sequence[str]) -> list[Path]:

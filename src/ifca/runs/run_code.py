@@ -56,10 +56,13 @@ def named_functions(config: Config) -> list[tuple[str, str]]:
 def code_of(config: Config) -> Code:
     """The user's files that a config needs, as they are now: in the folder code, then where we stand."""
     named = named_functions(config)
-    if not named:
-        return Code()
+    return find_code([name.partition(":")[0] for _, name in named], code_folders(config)) if named else Code()
+
+
+def code_folders(config: Config) -> list[Path]:
+    """Where the user's files are looked for: in the folder code, then where we stand."""
     given = [] if config.code is None else [Path(config.code).resolve()]
-    return find_code([name.partition(":")[0] for _, name in named], list(dict.fromkeys([*given, Path.cwd()])))
+    return list(dict.fromkeys([*given, Path.cwd()]))
 
 
 def begin_run(out: Path, config: Config, code: Code, deciding: dict[str, Any]) -> None:
