@@ -74,7 +74,7 @@ def _many(kind: str, times: int, counts: dict[str, Any]) -> None:
     found = counts.setdefault(kind, {"executions": 0, "outcomes": {}, "places": {}, "seconds": 0.0})
     if found["executions"] >= times:
         return
-    found |= {"commit": _commit(), "versions": _versions()}
+    found |= {"commit": commit(), "versions": versions()}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
         attempt, mark = KINDS[kind][1](Path(scratch)), _Mark(kind)
         deadly = mark.left()
@@ -117,12 +117,12 @@ def _write(counts: dict[str, Any]) -> None:
     write_atomically(OUT, (json.dumps(counts, indent=1, sort_keys=True) + "\n").encode())
 
 
-def _commit() -> str:
+def commit() -> str:
     told = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
     return told.stdout.strip()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
 
 

@@ -38,20 +38,22 @@ class Stop(Silent):
             raise KeyboardInterrupt
 
 
-def made(folder: Path) -> Path:
-    """Clients in files, a whole run, a half one, one with baselines and restarts, one of tables."""
-    (folder / "clients").mkdir(parents=True)
-    (folder / "tables").mkdir()
+def write_clients(folder: Path) -> None:
+    """Four small clients as .npz files."""
+    folder.mkdir(parents=True)
     rng = np.random.default_rng(0)
     for i in range(4):
         x = rng.normal(size=(10, 2))
-        np.savez(
-            folder / "clients" / f"c{i}.npz",
-            x=x,
-            y=(x[:, i % 2] > 0).astype(int),
-            x_test=x,
-            y_test=(x[:, 0] > 0).astype(int),
-        )
+        y, y_test = (x[:, i % 2] > 0).astype(int), (x[:, 0] > 0).astype(int)
+        np.savez(folder / f"c{i}.npz", x=x, y=y, x_test=x, y_test=y_test)
+
+
+def made(folder: Path) -> Path:
+    """Clients in files, a whole run, a half one, one with baselines and restarts, one of tables."""
+    write_clients(folder / "clients")
+    (folder / "tables").mkdir()
+    for i in range(4):
+        x = np.load(folder / "clients" / f"c{i}.npz")["x"]
         rows = [f"{a:.3f},{'red' if b > 0 else 'blue'},{'yes' if a > 0 else 'no'}" for a, b in x]
         (folder / "tables" / f"c{i}.csv").write_text("\n".join(["size,colour,outcome", *rows]) + "\n")
     arrays = f"data={{name='folder', path='{folder / 'clients'}'}}"

@@ -21,7 +21,7 @@ from ifca.runs.config import Config
 from ifca.runs.make import make_federation
 from ifca.runs.own_code import Code
 from ifca.runs.run_code import kept_code
-from ifca.runs.run_folder import CONFIG, SEEDS, check_unused, new_directory, open_directory
+from ifca.runs.run_folder import CONFIG, SEEDS, begin_again, check_unused, new_directory, open_directory
 from ifca.runs.summary_file import SUMMARY, read_seeds_summary, write_summary
 from ifca.runs.titled import Titled
 
@@ -83,6 +83,7 @@ def go_on_seeds(out: Path, callback: object, train: Train, *, trust: bool = Fals
             if not (folder / CONFIG).is_file():
                 new_directory(replace(first, seed=seed), folder, code)
             config = open_directory(folder)
+            begin_again(folder, config, code)
             federation = make_federation(config, code)
             data.add(federation.fingerprint)
             told = Titled(Several([callback]), f"seed {seed} ({i} of {len(folders)})", alone=False)

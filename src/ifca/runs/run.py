@@ -24,9 +24,10 @@ from ifca.runs.make import make_federation, make_job
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
 from ifca.runs.results import restart_report, write_results
-from ifca.runs.run_code import RUN, check_code, code_of, kept_code, run_id
+from ifca.runs.run_code import check_code, code_of, kept_code, run_id
 from ifca.runs.run_folder import (
     CHECKPOINT,
+    CONFIG,
     begin_again,
     check_begun,
     check_finished,
@@ -128,8 +129,9 @@ def _go_on(
             baseline = replace(baseline, k=_baseline_k(baseline, summary))
             name = folder_name(algorithm, (config.algorithm, *config.baselines))
             folder = out / "baselines" / name
-            if not (folder / RUN).exists() and not (folder / CHECKPOINT).exists():
+            if not (folder / CONFIG).exists():
                 new_directory(baseline, folder, code)
+            begin_again(folder, baseline, code)
             begun = (folder / CHECKPOINT).exists() or (folder / SUMMARY).exists()
             try:
                 others[name] = _one_algorithm(baseline, federation, folder, callback, code, make)

@@ -53,13 +53,16 @@ def new_directory(config: Config, out: Path, code: Code | None = None) -> None:
     begin_run(out, begun, code, _deciding(begun))
 
 
-def begin_again(out: Path, config: Config) -> None:
-    """A folder that was cut off before its run had an id: nothing was trained there yet."""
+def begin_again(out: Path, config: Config, code: Code | None = None) -> None:
+    """A folder that was cut off before its run had an id: nothing was trained there yet.
+
+    code: the user's, where it is known to be the user's.
+    """
     if is_run_folder(out):
         return
-    if named_functions(config):
+    if code is None and named_functions(config):
         raise InvalidInput(f"{out}: was cut off before it began; delete it, and give the command again")
-    begin_run(out, config, Code(), _deciding(config))
+    begin_run(out, config, code or Code(), _deciding(config))
 
 
 def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
