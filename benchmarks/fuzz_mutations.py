@@ -111,7 +111,7 @@ def _number(rng: Random, content: bytes) -> bytes:
     size = rng.choice((2, 4, 8))
     start = rng.randrange(max(1, len(content) - size))
     value = rng.choice((0, 1, 2, 255, 2**15, 2**31 - 1, 2**32 - 1, 2**62, len(content), rng.randrange(2**16)))
-    return content[:start] + (value % 2 ** (8 * size)).to_bytes(size, "little") + content[start + size :]
+    return content[:start] + (value % (1 << 8 * size)).to_bytes(size, "little") + content[start + size :]
 
 
 def _packed(rng: Random, content: bytes) -> bytes:
@@ -119,7 +119,7 @@ def _packed(rng: Random, content: bytes) -> bytes:
 
 
 def _empty(rng: Random, content: bytes) -> bytes:
-    return rng.choice((b"", b"\x00" * len(content), bytes(rng.randrange(256) for _ in range(64))))
+    return (b"", b"\x00" * len(content), rng.randbytes(64))[rng.randrange(3)]
 
 
 BYTES: tuple[Callable[[Random, bytes], bytes], ...] = (

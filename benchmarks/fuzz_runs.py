@@ -94,7 +94,8 @@ def checkpoints(folder: Path) -> Attempt:
 
 def _sealed(rng: Random, file: Path, tensors: dict[str, torch.Tensor], header: dict[str, Any]) -> None:
     """Mutated tensors and header in a file whose checksum fits."""
-    some, head = dict(tensors), dict(header)
+    some = dict(tensors)
+    head: Any = dict(header)
     if rng.random() < 0.5:
         head = mutated_value(rng, head)
     else:

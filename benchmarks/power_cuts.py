@@ -102,7 +102,7 @@ def recording(folder: Path) -> Iterator[list[Event]]:
         note("link", a, str(Path(b).relative_to(folder)))
         linked(a, b)
 
-    mine = {"open": open_, "replace": replace, "unlink": unlink, "mkdir": mkdir}
+    mine: dict[str, Any] = {"open": open_, "replace": replace, "unlink": unlink, "mkdir": mkdir}
     with patch.multiple(pathlib.Path, **mine), patch.multiple(os, fsync=fsync, link=link):
         yield events
 
