@@ -10,16 +10,53 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from benchmarks.fuzz_files import Attempt
-from benchmarks.fuzz_mutations import ODD_WORDS, Random
+from benchmarks.fuzz_files import Attempt, as_toml
+from benchmarks.fuzz_mutations import ODD_WORDS, Random, mutated_value
 from benchmarks.fuzz_outcomes import Changed, Unnamed, Wrong
-from benchmarks.fuzz_runs import made, mutated_file
+from benchmarks.fuzz_runs import made, mutated_file, write_clients
 
 from ifca.cli.main import main
 from ifca.core.errors import InvalidInput
+from ifca.methods.registry import usual_methods
 from ifca.report.page_server import PageServer
+from ifca.runs.config import Config, config_dict
 
+WHOLE = (0, 1, 2, 3, 10, 1000, 10**6, 2**31, 10**12, 2**63 - 1, 2**63, 10**30)
+PLAIN = (0.0, 0.01, 0.1, 0.5, 0.9, 1.0, 2.0, 1e-300, 1e-9, 1e9, 1e30, 1e38, 1e39, 1e300)
+NAMED = (
+    *usual_methods(),
+    "cfl",
+    "clove",
+    "fedem",
+    "giant",
+    "mocha",
+    "median",
+    "krum",
+    "clip",
+    "nnm+trimmed-mean",
+)
+PLAUSIBLE: dict[type, tuple[Any, ...]] = {
+    bool: (True, False),
+    int: WHOLE,
+    float: PLAIN,
+    str: (
+        *NAMED,
+        "adam",
+        "momentum",
+        "oneshot",
+        "farthest",
+        "balanced",
+        "dealt",
+        "gradient",
+        "float64",
+        "client",
+    ),
+    type(None): (*WHOLE, *PLAIN, "balanced"),
+    list: ([], [0.5, 0.5], [1, 2], ["global"], ["layers.0"]),
+}
+"""Values by the type of a key's usual one."""
 OURS = (".running",)  # which a command that looks for another one leaves behind
 
 
@@ -42,8 +79,8 @@ def ifca(*arguments: str) -> str:
         if ended.code not in (0, None):
             said = err.getvalue().strip().splitlines()
             told = [line for line in said if not line.startswith("warning: ")]
-            if not said and "Usage" in out.getvalue():
-                raise InvalidInput("a group of verbs without one says which there are") from None
+            if not said and out.getvalue():  # what verbs there are, or what is wrong with data
+                raise InvalidInput(out.getvalue()) from None
             if len(told) != 1 or not told[0].startswith("error: "):
                 raise Unnamed(f"exit code {ended.code}: {said!r:.200}") from None
             raise InvalidInput(told[0]) from None
@@ -104,6 +141,37 @@ def _answer(verb: str, out: Path, given: list[str], folder: Path) -> object:
     if verb == "report":
         return None
     return told.replace(str(folder), "") if verb in ("assign", "predict") else None
+
+
+def trainings(folder: Path) -> Attempt:
+    """'ifca run' with a mutated config, for one round on small clients."""
+    write_clients(folder / "clients")
+    data = {"name": "folder", "path": str(folder / "clients")}
+    config = config_dict(Config())
+    small = {"device": "cpu", "model": {"hidden": [2]}, "data": data, "k": 2}
+    free = [
+        key
+        for key in config
+        if key not in ("rounds", "restarts", "local_steps", "erm_rounds", "local_epochs")
+    ]
+    once = [
+        part for key in ("rounds", "restarts", "local_steps", "erm_rounds") for part in ("--set", f"{key}=1")
+    ]
+
+    def attempt(rng: Random) -> None:
+        shutil.rmtree(folder / "new", ignore_errors=True)
+        some = {key: config[key] for key in rng.sample(free, 3) if config[key] is not None}
+        content = {**some, **small}
+        for key in rng.sample(free, rng.choice((1, 1, 2))):
+            content[key] = rng.choice(PLAUSIBLE.get(type(config[key]), ({},)))
+        if rng.random() < 0.2:
+            content = mutated_value(rng, content)
+        (folder / "job.toml").write_bytes(as_toml(rng, content))
+        ifca("run", str(folder / "job.toml"), "--quiet", "--out", str(folder / "new"), *once)
+        if not (folder / "new" / "summary.json").is_file():
+            raise Wrong("a run without a summary")
+
+    return attempt
 
 
 def lines(folder: Path) -> Attempt:
@@ -168,5 +236,6 @@ COMMANDS: dict[str, tuple[float, Callable[[Path], Attempt]]] = {
         5e3,
         folders("continue", "whole", "--data", "{home}/clients", "--out", "{folder}/new", "--quiet"),
     ),
+    "run": (1e4, trainings),
     "command line": (2e4, lines),
 }

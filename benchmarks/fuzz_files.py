@@ -6,6 +6,7 @@ where the format has checksums.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -65,7 +66,7 @@ def configs(folder: Path) -> Attempt:
             value = mutated_value(
                 rng, {**parsed[i], **({rng.choice(keys): rng.choice(ODD)} if rng.random() < 0.5 else {})}
             )
-            content = _toml(rng, value)
+            content = as_toml(rng, value)
         else:
             content = mutated_text(rng, seeds[i], rng.choice('=,."'))
         file.write_bytes(content)
@@ -78,7 +79,7 @@ def configs(folder: Path) -> Attempt:
     return attempt
 
 
-def _toml(rng: Random, value: Any) -> bytes:
+def as_toml(rng: Random, value: Any) -> bytes:
     """TOML of mutated values; what TOML cannot say is left out."""
     try:
         text = tomli_w.dumps(value)
@@ -221,10 +222,8 @@ def _odd_arrays(rng: Random, given: dict[str, Any]) -> dict[str, Any]:
             elif what == 2 and array.size:
                 odd = np.array(array)
                 value = rng.choice(ODD_NUMBERS)
-                try:
+                with contextlib.suppress(OverflowError, ValueError, TypeError):
                     odd.flat[rng.randrange(odd.size)] = value
-                except (OverflowError, ValueError, TypeError):
-                    odd = odd.astype(np.float64)
                 changed[name] = odd
             elif what == 3:
                 changed[name] = array.reshape(rng.choice(((-1,), (1, -1), (-1, 1), (1, 1, -1))))

@@ -143,6 +143,8 @@ def models(folder: Path) -> Attempt:
             _sealed(rng, file, tensors, header)
         else:
             file.write_bytes(mutated_bytes(rng, whole))
+        if sealed:
+            _reseal(out)
         trained = naming(out, lambda: open_trained(out))
         naming(
             out, lambda: (trained.task, trained.preparation, trained.scaling, trained.model(trained.live[0]))

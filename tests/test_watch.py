@@ -250,11 +250,11 @@ def test_a_second_host_name_is_refused(tmp_path: Path) -> None:
 def test_connections_that_ask_nothing_are_few_and_do_not_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Handler, "timeout", 1.0)
+    monkeypatch.setattr(Handler, "timeout", 0.3)
     with serving(tmp_path) as server:
         port, before = server.server_address[1], threading.active_count()
         with ExitStack() as opened:
-            for _ in range(100):
+            for _ in range(40):
                 one = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
                 with suppress(OSError):  # those that are too many are let go at once
                     one.sendall(b"GET / HT")  # and no more

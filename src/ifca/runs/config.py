@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ifca.core.attacks import kind_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.data.formats.json_file import schema
 from ifca.data.formats.toml_file import read_toml
 from ifca.engines.precision import Precision
 from ifca.methods import method_of
@@ -190,8 +191,11 @@ def _names_own_code(content: dict[str, Any]) -> bool:
 
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
+    text = json.dumps(content, default=str)
+    if "\\u0000" in text:
+        raise InvalidInput(f"{source}: a text holds a null character, which no name and no path can")
     try:
-        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+        return schema(Config).validate_json(text)  # type: ignore[no-any-return]
     except ValidationError as errors:
         raise InvalidInput(f"{source}: {complaints(errors, Config)}") from None
 

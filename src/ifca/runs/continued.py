@@ -13,7 +13,7 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params, everywhere
 from ifca.data import Client, Federation
-from ifca.data.formats.json_file import parse_json
+from ifca.data.formats.json_file import finite, parse_json
 from ifca.data.formats.whole_file import read_whole
 from ifca.data.preparation import Preparation
 from ifca.data.scaling import Scaling
@@ -96,15 +96,6 @@ def with_before(out: Path, config: Config, fitted: Fitted, summary: dict[str, An
     summary = {**summary, "continued": {**found, "compared": compared}}
     write_summary(out, summary)
     return summary
-
-
-def finite(value: Any) -> Any:
-    """The same without numbers that are not finite, which a summary cannot hold."""
-    if isinstance(value, dict):
-        return {name: finite(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def before_and_after(fitted: Fitted, theta: Params, rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import json_text
 from ifca.models import BuiltIn
 from ifca.runs.attack_results import attack_results, attack_sentences, honest
 from ifca.runs.clients_table import CLIENTS, clients_table
@@ -53,10 +53,10 @@ def write_results(
     save_tensors(out / MODELS, fitted.state.theta, {"run": run_id(out), **models_header(fitted)})
     write_atomically(out / CLIENTS, clients_table(fitted, personalised).encode("utf-8"))
     if len(restarts) > 1 or not (out / ROUNDS).exists():
-        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
+        lines = [json_text(record) + "\n" for record in fitted.history]
         write_atomically(out / ROUNDS, "".join(lines).encode())
     if (found := differences(fitted)) is not None:
-        write_atomically(out / DIFFERENCES, json.dumps(found, allow_nan=False).encode())
+        write_atomically(out / DIFFERENCES, json_text(found).encode())
     summary = summarise(fitted, config, restarts)
     if personalised is not None:
         summary["personalised"] = personal_summary(personalised)

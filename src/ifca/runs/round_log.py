@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import json_text
 from ifca.data.jsonl import parse_jsonl
 from ifca.runs.record_schema import RoundRecord
 
@@ -49,7 +49,7 @@ class RoundLog:
 
     def append(self, record: Record, *, sync: bool) -> None:
         """Add a round; sync: it is on the disk before this returns."""
-        line = json.dumps(record, allow_nan=False)
+        line = json_text(record)
         append_line(self.file, line, sync=sync)
         self._add(f"{line}\n".encode())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ifca.core.errors import RunFolderWarning, Unreadable
 from ifca.data.files import write_atomically
-from ifca.data.formats.json_file import read_json
+from ifca.data.formats.json_file import json_text, read_json
 from ifca.runs.clients_table import CLIENTS
 from ifca.runs.comparison_schema import SeedsSummary
 from ifca.runs.differences import DIFFERENCES
@@ -28,7 +28,7 @@ Summary = dict[str, Any]
 
 def write_summary(out: Path, summary: Summary) -> None:
     """Write the summary of a run, or of a comparison over seeds, which is complete with it."""
-    summary = json.loads(json.dumps(summary, allow_nan=False))  # as it will be read
+    summary = json.loads(json_text(summary))  # as it will be read
     files = {name: _sha256(out / name) for name in RESULTS if (out / name).is_file()}
     known = {"run": run_id(out), "files": files}
     content = {**summary, CHECKSUMS: {**known, "summary": _own(summary, known)}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -86,3 +87,20 @@ def _short(value: Any, most: int = 120) -> str:
     text = str(value).encode("utf-8", "backslashreplace").decode()
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[: most + 1])
     return text if len(text) <= most else f"{text[:most]}..."
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A value as JSON, with null in place of numbers that are not finite."""
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:  # such as the test loss of a last round that diverged
+        return json.dumps(finite(value), indent=indent, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The same with null in place of numbers that are not finite, which JSON cannot hold."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
