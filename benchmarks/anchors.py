@@ -63,6 +63,12 @@ def measured(fitted: Fitted) -> Line:
         "accuracy": float((test.correct(test.train_rule) / test.sizes).double().mean()),
         "live": len(set(fitted.labels.tolist())),
         "train_loss": fitted.train_loss,
+        "labels": fitted.labels.tolist(),
+        "events": [
+            [record["round"], *(event.get(name) for name in ("event", "cluster", "other", "p"))]
+            for record in fitted.history
+            for event in record.get("events") or ()
+        ],
     }
     if true is not None and not fitted.job.method.personal:
         line["ari"] = adjusted_rand_index(true, fitted.labels.numpy())
@@ -101,7 +107,7 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     parser.add_argument("--only-table", action="store_true", help="train nothing")
     given = parser.parse_args()
-    estimate = Estimate(given.workers)
+    estimate = Estimate()
     with main_of_units():
         if not given.only_table:
             todo = units(given.setting, chosen_names(given.method), chosen_seeds(given.seeds))

@@ -1,7 +1,7 @@
 """What does differential privacy cost plain IFCA and one model for all? Rotated MNIST, k = 4.
 
 python -m benchmarks.private --tune [--out results/private] [--device cuda] [--setting NAMES] [--method NAMES]
-python -m benchmarks.private        [--seeds 0:5] [--time-limit MINUTES]
+python -m benchmarks.private        [--seeds 0:5] [--workers 2] [--time-limit MINUTES]
 
 First --tune: for each row of the table the clip and the number of rounds with the lowest training loss on
 seed 1000, a line each in OUT/tune/runs.jsonl. Then the table's seeds, a line each in OUT/runs.jsonl, with
@@ -235,6 +235,7 @@ def main() -> None:
         parser.add_argument(name, help="with commas between them; seeds: first:end")
     parser.add_argument("--tune", action="store_true", help="find the constants")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     given = parser.parse_args()
 
@@ -246,14 +247,14 @@ def main() -> None:
         names = chosen_names(given.setting), chosen_names(given.method)
         todo = units(*names, chosen_seeds(given.seeds) or SEEDS, given.tune)
         seconds = None if given.time_limit is None else 60 * given.time_limit
-        searched = given.out / "tune"
+        searched, where = given.out / "tune", {"device": given.device, "workers": given.workers}
         if given.tune:
-            execute(todo, searched, run_tune, device=given.device, on_line=say, seconds=seconds)
+            execute(todo, searched, run_tune, **where, on_line=say, seconds=seconds)
         else:
             chosen = Chosen(read_lines(searched))
             for unit in todo:  # refuse before anything is trained
                 chosen.constants(unit.setting, unit.algorithm)
-            execute(todo, given.out, chosen, device=given.device, on_line=say, seconds=seconds)
+            execute(todo, given.out, chosen, **where, on_line=say, seconds=seconds)
             write_summary(given.out)
 
 

@@ -23,7 +23,7 @@ from ifca.cli import main as cli
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import adjusted_rand_index
 from ifca.core.recipe import Recipe
-from ifca.data.partition import Labelled
+from ifca.data.partitioning import Labelled
 from ifca.data.public.rotated import Images
 from ifca.methods.loss_clusters import clusters, matched
 from ifca.report.methods_figure import LOOKS, write_methods_figure

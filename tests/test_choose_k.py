@@ -26,11 +26,12 @@ from ifca.core.errors import InvalidInput
 from ifca.report.choose_k_figure import choice_figure
 from ifca.report.terminal.progress_bar import BARS, Bars
 from ifca.report.terminal.run_tables import choice_table
-from ifca.runs.choose_k import choose_k, parse_range
+from ifca.runs.choose_k import choose_k
 from ifca.runs.config import read_config
 from ifca.runs.data_config import SyntheticData
 from ifca.runs.run import run
 from ifca.runs.supported_k import Ended, loss_points, loss_silhouette, stability, supported
+from ifca.runs.units.choice import parse_range
 
 SMALL = ["rounds=24", "data.samples=150", "model.hidden=[8]", "device=cpu", "restarts=1", "step_size=0.3"]
 SMALL += ["evaluate_every=0"]

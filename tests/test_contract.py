@@ -211,8 +211,10 @@ def test_engines_agree(name: str, unequal: Federation) -> None:
     """The loop, the vectorised engine, and its fast path switched off."""
     job = job_of(name, unequal)
     oracle = fit(replace(job, engine="loop"))
-    assert_same(oracle, fit(replace(job, engine="vectorised")))
-    assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)))
+    # Adam divides by roots of small second moments: of 12 seeds 7 were beyond 1e-10 with the same code
+    tolerance = 1e-9 if job.recipe.optimizer.startswith("adam") else 1e-10
+    assert_same(oracle, fit(replace(job, engine="vectorised")), tolerance)
+    assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)), tolerance)
 
 
 @pytest.mark.parametrize("name", ["plain", "plain-epochs", "plain-stable", "plain-resample", "local"])

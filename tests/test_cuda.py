@@ -8,9 +8,11 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ifca.core.client import cluster_losses
 from ifca.core.identity import one_hot
+from ifca.core.optimisers import PLAIN
 from ifca.core.recipe import Option, Recipe
 from ifca.core.replies import Needs
 from ifca.core.sampling import make_plan
@@ -19,7 +21,7 @@ from ifca.core.types import Data
 from ifca.data import Federation
 from ifca.engines.cuda import fused
 from ifca.engines.cuda.convsteps import conv_steps
-from ifca.engines.cuda.graphed import mapped_step
+from ifca.engines.cuda.graphed import begun, mapped_step
 from ifca.engines.loop import LoopEngine
 from ifca.engines.precision import Precision, products
 from ifca.models import cifar_cnn, femnist_cnn, mlp
@@ -111,11 +113,11 @@ def test_a_step_by_hand_is_as_exact_as_core_s_in_the_same_precision(
     rows = torch.stack([torch.randperm(n, generator=order)[:batch] for _ in range(c)]).to(CUDA)
     rows[1, 1:] = -1
     double = Data(data.x.double(), data.y, data.weight.double())
-    exact = mapped_step(replace(job, precision="float64").task, compiled=False)(
-        {name: value.double() for name, value in theta.items()}, double, gamma.double(), rows
-    )
+    exact = mapped_step(replace(job, precision="float64").task, PLAIN, compiled=False)(
+        begun({name: value.double() for name, value in theta.items()}, PLAIN), double, gamma.double(), rows
+    ).theta
     with products(precision):
-        mapped = mapped_step(job.task, compiled=False)(theta, data, gamma, rows)
+        mapped = mapped_step(job.task, PLAIN, compiled=False)(begun(theta, PLAIN), data, gamma, rows).theta
         by_hand = conv_steps(job.task, data.x)
         assert by_hand is not None
         got = by_hand.step({name: v.clone() for name, v in theta.items()}, by_hand.prepare(data), gamma, rows)
@@ -165,7 +167,9 @@ def test_a_step_by_hand_with_augmentation_and_regulariser() -> None:
         torch.tensor(100.0, device=CUDA),
     )
     with products("float32"):  # torch by itself lets convolutions use TF32
-        want = mapped_step(job.task, compiled=False)(theta, data, gamma, rows, draws)
+        want = mapped_step(job.task, PLAIN, compiled=False)(
+            begun(theta, PLAIN), data, gamma, rows, draws
+        ).theta
         by_hand = conv_steps(job.task, data.x)
         assert by_hand is not None
         got = by_hand.step({name: v.clone() for name, v in theta.items()}, data, gamma, rows, draws)
@@ -217,3 +221,57 @@ def test_the_sketch_of_a_fused_round(weighted: bool) -> None:
     assert replies.sketch is not None
     assert oracle.sketch is not None
     assert float((replies.sketch - oracle.sketch).norm() / oracle.sketch.norm()) < 1e-3
+
+
+def norm_and_dropout() -> nn.Module:
+    """A small convolutional network with what behaves otherwise in gradient steps."""
+    return nn.Sequential(
+        *(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(4),
+            nn.Flatten(),
+        ),
+        *(nn.Linear(128, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10)),
+    )
+
+
+def plain_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(128, 10)
+    )
+
+
+def uneven(sizes: tuple[int, ...]) -> Federation:
+    rng = np.random.default_rng(2)
+    x = [rng.integers(0, 256, (n, 3, 16, 16), dtype=np.uint8) for n in sizes]
+    return Federation.from_arrays(x, [rng.integers(0, 10, n) for n in sizes], classes=10)
+
+
+MINI = Recipe(algorithm="ifca-plain", k=2, rounds=3, local_epochs=1, batch_size=8, step_size=1e-3)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_captured_turns_with_adam_batch_norm_and_dropout(participation: float) -> None:
+    recipe = replace(MINI, optimizer="adam", batch_norm="average", participation=participation)
+    job = Job(uneven((30, 12, 47, 8, 30)), recipe, norm_and_dropout, device=CUDA)
+    assert_equals_the_loop(job, tolerance=1e-3)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        replace(MINI, optimizer="momentum", stable_after=1),
+        replace(MINI, option="gradient", local_epochs=None),
+        *(replace(MINI, algorithm=name) for name in ("per-fedavg", "ditto", "apfl", "fedrep", "fedem")),
+    ],
+)
+def test_captured_turns_of_other_methods(recipe: Recipe) -> None:
+    assert_equals_the_loop(Job(uneven((30, 12, 47)), recipe, plain_cnn, device=CUDA), tolerance=1e-3)
+
+
+def test_captured_turns_of_many_clients_at_once() -> None:
+    """Models without convolutions; steps that become smaller are read anew."""
+    recipe = replace(MINI, optimizer="momentum", step_decay=0.5)
+    assert_equals_the_loop(Job(pixels(6, 40, (9, 9)), recipe, lambda: mlp(81, 10), device=CUDA))

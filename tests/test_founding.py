@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import Tensor
+from torch.func import vmap
 
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import cluster_accuracy, distance
@@ -18,11 +19,12 @@ from ifca.core.probe import PENALTY, probe_task, solve
 from ifca.core.random import key_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Savings, Solutions
-from ifca.core.sampling import set_aside
+from ifca.core.sampling import is_aside
 from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
-from ifca.methods.founding import founded, group_means, is_trial, numbered, own_is_best
+from ifca.methods import founding
+from ifca.methods.founding import distinct, founded, group_means, is_trial, numbered, own_is_best
 from ifca.methods.groups import FREE, HELD, memory_of
 from ifca.methods.referee import (
     Sums,
@@ -228,8 +230,8 @@ class TestProbe:
 
 def test_one_sample_in_five_is_set_aside() -> None:
     sizes = np.array([1, 2, 9, 10, 100])
-    aside = set_aside(0, keys_of(5), sizes)
-    assert [len(rows) for rows in aside] == [0, 1, 1, 2, 20]
+    aside = np.split(is_aside(0, keys_of(5), sizes), np.cumsum(sizes)[:-1])
+    assert [int(rows.sum()) for rows in aside] == [0, 1, 1, 2, 20]
     kept, held = rotated_digits(samples=50).train.parted(3)
     assert set(kept.sizes.tolist()) == {40}
     assert set(held.sizes.tolist()) == {10}
@@ -506,3 +508,37 @@ def test_a_warm_start_is_a_founding() -> None:
     assert len(fit(replace(job, warm_start=given)).places) == 2
     with pytest.raises(InvalidInput, match=r"holds 2 model\(s\) but k is 4"):
         start(replace(job, warm_start=given, recipe=replace(job.recipe, algorithm="ifca-plain")))
+
+
+def test_many_clients_solve_with_any_number_of_threads() -> None:
+    """MKL's batched LU gave up here once torch.set_num_threads had been called."""
+    rng, before = np.random.default_rng(0), torch.get_num_threads()
+    x = torch.from_numpy(rng.random((15, 400, 500)))
+    data = Data(x, torch.from_numpy(rng.integers(0, 10, (15, 400))), torch.ones(15, 400, dtype=torch.float64))
+    alone = solve(Data(*(part[3] for part in data)), 10)
+    try:
+        torch.set_num_threads(2)
+        torch.testing.assert_close(vmap(lambda one: solve(one, 10))(data)[3], alone)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_of_very_many_clients_some_found_the_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six of 14 clients are put into groups, by their keys; the others join the nearest."""
+    federation = rotated_digits(samples=200, angles=(0, 180))
+    solutions, keys = digits_job(federation).make_engine().solve(), federation.train.keys
+
+    def never(*_: object) -> Any:
+        raise AssertionError("the proposals agree")
+
+    monkeypatch.setattr(founding, "FOUNDERS", 6)
+    some, said = founded(solutions, never, 2, keys, 0.01)
+    assert said is None
+    assert federation.train.true_cluster is not None
+    assert cluster_accuracy(federation.train.true_cluster, some.numpy()) == 1
+
+
+def test_how_many_points_differ() -> None:
+    points = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [4.0, 2.0]])
+    assert [distinct(points, most) for most in (1, 2, 3, 4, 9)] == [1, 2, 3, 3, 3]
+    assert distinct(points[:2], 5) == 1

@@ -8,12 +8,14 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import ifca
+import ifca.data
 from ifca.bench.speed import JOBS
 from ifca.cli.main import PANELS, VERBS, app
 from ifca.data.public import digits
@@ -70,6 +72,40 @@ def every(group, path):
 every(whole, [])
 """
     assert imported_by(code) == set()
+
+
+WRONG = (
+    ["run", "nothing.toml"],
+    ["run", "nothing.csv", "--label", "y"],
+    ["run", "--set", "k=x"],
+    ["run", "--set", "nokey=1"],
+    ["run", "--device", "gpu"],
+    ["run", "--preset", "nothing"],
+    ["resume", "nothing"],
+    ["report", "nothing"],
+    ["predict", "nothing", "nothing.csv"],
+    ["choose-k", "--k", "6:1"],
+    ["tune", "nothing.toml"],
+    ["bench", "nothing"],
+    ["bench", "--shape", "nothing"],
+)
+
+
+def test_wrong_input_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    """In one process: what one of them imports stays."""
+    code = f"""
+import os, sys
+from ifca.cli.main import main
+os.chdir({str(tmp_path)!r})
+for arguments in {WRONG}:
+    sys.argv = ["ifca", *arguments]
+    try:
+        main()
+    except SystemExit as done:
+        assert done.code == 2, arguments
+    assert "torch" not in sys.modules, arguments
+"""
+    assert imported_by(code) <= {"numpy", "pydantic"}
 
 
 def test_training_begins_before_reports_are_imported(tmp_path: Path) -> None:
@@ -150,8 +186,10 @@ def test_every_public_name_is_there() -> None:
         from ifca import nothing  # type: ignore[attr-defined]  # noqa: F401
 
 
-def test_type_checkers_read_the_same_names() -> None:
-    tree = ast.parse(Path(ifca.__file__).read_text())
+@pytest.mark.parametrize("package", [ifca, ifca.data], ids=["ifca", "ifca.data"])
+def test_type_checkers_read_the_same_names(package: ModuleType) -> None:
+    assert package.__file__ is not None
+    tree = ast.parse(Path(package.__file__).read_text())
     (typed,) = [node for node in tree.body if isinstance(node, ast.If)]
     found = {
         alias.name: node.module
@@ -159,5 +197,6 @@ def test_type_checkers_read_the_same_names() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert found == ifca._HOMES
-    assert set(found) == set(ifca.__all__)
+    assert found == package._HOMES
+    assert set(found) == set(package.__all__)
+    assert all(getattr(package, name).__name__ == name for name in found)

@@ -17,7 +17,7 @@ from ifca.cli.main import main
 from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.sampling import set_aside
+from ifca.core.sampling import is_aside
 from ifca.core.types import Params
 from ifca.models import linear
 from ifca.runs.config import Config, read_config
@@ -77,9 +77,9 @@ class TestEarlyStopping:
         """A sample set aside is changed: the models stay, the held-out loss does not."""
         federation = groups(SIZES)
         recipe = replace(AUTO, algorithm="global", rounds=3)
-        rows = set_aside(recipe.seed, federation.train.keys, federation.train.sizes)
+        waits = is_aside(recipe.seed, federation.train.keys, federation.train.sizes)
         y = federation.train.y.clone()
-        aside = int(federation.train.offsets[2] + rows[2][0])
+        aside = int(federation.train.offsets[2] + waits[federation.train.offsets[2] :].argmax())
         y[aside] = (y[aside] + 1) % 3
         changed = replace(federation, train=replace(federation.train, y=y))
         a, b = (fit(make_job(one, recipe)) for one in (federation, changed))

@@ -1,7 +1,7 @@
 """Methods x regimes x seeds, as units that are never repeated. Torch, numpy, scipy, scikit-learn are enough:
 
 python -m ifca.bench.methods [--out results] [--regime mnist-turned,digits-pair] [--method ifca,global]
-                             [--seeds 0:10] [--time-limit MINUTES] [--processes 4] [--device cuda]
+                             [--seeds 0:10] [--time-limit MINUTES] [--workers 4] [--device cuda]
 
 Lines are appended to OUT/methods/runs.jsonl, and OUT/methods/summary.json is made of them;
 'ifca bench-methods --no-run' adds the table and the picture. Data are looked for in IFCA_DATA.
@@ -39,7 +39,7 @@ class Choice:
     methods: tuple[str, ...] = ()
     seeds: range | None = None
     device: str = "auto"
-    processes: int = 1
+    workers: int | None = None
     minutes: float | None = None
 
 
@@ -72,9 +72,7 @@ def bench_methods(out: Path, choice: Choice, on_line: OnLine | None = None) -> l
     if left_out and not todo:
         raise InvalidInput(next(iter(left_out.values())))
     seconds = None if choice.minutes is None else 60 * choice.minutes
-    execute(
-        todo, folder, run, device=choice.device, workers=choice.processes, on_line=on_line, seconds=seconds
-    )
+    execute(todo, folder, run, device=choice.device, workers=choice.workers, on_line=on_line, seconds=seconds)
     if read_lines(folder):
         write_standings(folder)
     return list(left_out.values())
@@ -88,12 +86,12 @@ def main() -> None:
     for name in ("--regime", "--method", "--seeds"):
         parser.add_argument(name)
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--workers", "--processes", type=int, dest="workers", help="default: one per GPU")
     parser.add_argument("--time-limit", type=float, help="minutes after which no unit is begun")
     given = parser.parse_args()
     if given.data_dir:
         os.environ[VARIABLE] = given.data_dir  # for other processes too
-    estimate = Estimate(given.processes)
+    estimate = Estimate()
 
     def say(line: Line, done: int, of: int) -> None:
         sys.stdout.write(f"{estimate.describe(line, done, of)}\n")
@@ -101,7 +99,7 @@ def main() -> None:
 
     with main_of_units():
         names, seeds = (chosen_names(given.regime), chosen_names(given.method)), chosen_seeds(given.seeds)
-        choice = Choice(*names, seeds, given.device, given.processes, given.time_limit)
+        choice = Choice(*names, seeds, given.device, given.workers, given.time_limit)
         for sentence in bench_methods(given.out, choice, say):
             sys.stderr.write(f"left out: {sentence}\n")
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ifca.core.random import generator
 from ifca.data import read_cifar, read_mnist
-from ifca.data.partition import Labelled
+from ifca.data.partitioning import Labelled
 from ifca.data.public.digits import read_digits
 
 CIFAR_IMAGES = (20_000, 5_000)  # training and test images whose features are computed

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,21 +9,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
+from ifca.bench.rounds_timed import TimedRounds
+from ifca.bench.work import exact_flops, gemm_rate, loop_flops, peak_memory, seconds_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.core.types import ClusterState
 from ifca.data import Clients, Federation, mixture_of_regressions
 from ifca.engines.gram.fast import applies
-from ifca.engines.live_models import train_live
-from ifca.engines.precision import Precision, products
+from ifca.engines.precision import Precision
 from ifca.engines.sweep import sweep
-from ifca.methods import Round
 from ifca.models import cifar_cnn, linear, mlp
 from ifca.training import Job
-from ifca.training.rounds import ask_of, taking_part
-from ifca.training.start import problem_of
 
 MNIST = {"mnist-4800": (4800, 50), "mnist-2400": (2400, 100), "mnist-1200": (1200, 200)}
 SYNTHETIC = {"synthetic-k2": (100, 100, 2, 600), "synthetic-k4": (400, 100, 4, 600)}  # m, n, k, runs
@@ -73,15 +66,8 @@ def bench(
             "gflops": flops / seconds / 1e9,
             "fraction_of_gemm_peak": flops / seconds / peak,
             "gemm_gflops": peak / 1e9,
-            "peak_memory_mib": _peak_memory(device),
+            "peak_memory_mib": peak_memory(device),
         }
-
-
-def gemm_rate(device: torch.device) -> float:
-    """Flops per second of a large float32 product, best of several."""
-    size = 8192 if device.type == "cuda" else 2048
-    a, b, c = (torch.randn(size, size, device=device) for _ in range(3))
-    return 2 * size**3 / min(_seconds(lambda: torch.mm(a, b, out=c), device) for _ in range(8))
 
 
 Timed = Iterator[tuple[str, Callable[[], tuple[float, float]]]]
@@ -91,7 +77,7 @@ def _training(
     name: str, scale: float, device: torch.device, rounds: int, flower: Callable[[int], float] | None
 ) -> Timed:
     job = make_job(name, scale, device)
-    plain = _loop_flops(job)
+    plain = loop_flops(job)
     yield "loop", lambda: (round_seconds(replace(job, engine="loop"), rounds), plain)
     yield "vectorised", lambda: (round_seconds(replace(job, fast_path=False), rounds), plain)
     if name == "cifar" and device.type == "cuda":
@@ -128,29 +114,13 @@ def _timed(job: Job, precision: Precision, rounds: int, flops: float) -> tuple[f
 
 def round_seconds(job: Job, rounds: int) -> float:
     """Engine and server of a round, after warm-up rounds; the best of a few."""
-    job = job.placed()
-    engine = job.make_engine()
-    problem = problem_of(job, engine)
-    state = job.method.start(problem, 0)
-
-    def one(state: ClusterState) -> ClusterState:
-        who, known = taking_part(job, state)
-        replies = train_live(engine, state, who, known, job.method.needs(job.recipe, state))
-        ask = ask_of(engine, job.recipe)
-        return job.method.server(problem, state, Round(who, known, replies), ask)[0]
-
-    warm = 3 if job.device.type == "cuda" or job.recipe.stable_after else int(job.engine != "loop")
-    best = float("inf")
-    for t in range(warm + (5 if job.device.type == "cuda" else rounds)):
-        stable = job.recipe.stable_after is not None and t > 0
-        state = replace(state, unchanged=1) if stable else state
-        before = time.perf_counter()
-        with products(job.precision):
-            state = one(state)
-        if job.device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, time.perf_counter() - before) if t >= warm else best
-    return best
+    timed, stable = TimedRounds(job), job.recipe.stable_after is not None
+    warm = 2 if job.device.type == "cuda" or stable else 0  # beside the first one
+    for _ in range(warm + (5 if job.device.type == "cuda" else rounds)):
+        if stable:
+            timed.keep_identities()
+        timed.round()
+    return min(timed.seconds[warm:])
 
 
 def mnist_job(m: int, n: int, scale: float, device: torch.device) -> Job:
@@ -196,7 +166,7 @@ def _synthetic(name: str, scale: float, device: torch.device, flower: Callable[[
         step = torch.full((runs,), 0.1, device=device)
 
         def best_of_three(rounds: int) -> float:
-            return min(_seconds(lambda: sweep(x, y, theta, step, rounds), device) for _ in range(3))
+            return min(seconds_of(lambda: sweep(x, y, theta, step, rounds), device) for _ in range(3))
 
         seconds = (best_of_three(5) - best_of_three(1)) / 4  # one pair of times may differ by noise alone
         return seconds, 2.0 * m * n * 1000 * runs * k * 2  # early rounds: everybody is asked
@@ -206,45 +176,6 @@ def _synthetic(name: str, scale: float, device: torch.device, flower: Callable[[
         yield "flower", lambda: (runs * flower(2), runs * plain)
 
 
-def _loop_flops(job: Job) -> float:
-    """Of a plain round: counted on one client, times the clients."""
-    federation = replace(job.federation, train=job.federation.train.subset([0]))
-    recipe = replace(job.recipe, k=1)
-    alone = replace(job, federation=federation, recipe=recipe, engine="loop", device=torch.device("cpu"))
-    engine = alone.make_engine()
-    state = alone.method.start(problem_of(alone, engine), 0)
-    one, none = torch.zeros(1, dtype=torch.long), torch.full((1,), -1)
-    with FlopCounterMode(display=False) as training:
-        engine.train(state.theta, one, none, 0)
-    with FlopCounterMode(display=False) as judging:
-        engine.score(state.theta, federation.train)
-    more = (job.recipe.k - 1) * judging.get_total_flops()
-    return float(len(job.federation.train) * (training.get_total_flops() + more))
-
-
 def _fast_flops(job: Job, judged: int) -> float:
-    """Products of the fast path: judging, cluster update, Gram steps, and the layers after the first."""
-    clients, h, c, tau = job.federation.train, 200, 10, job.recipe.local_steps
-    rows, n, d = float(clients.offsets[-1]), int(clients.sizes[0]), int(clients.x[0].numel())
-    return 2 * rows * (d * h * (judged + 1) + (tau - 1) * n * h + (judged + 3 * tau) * h * c)
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    before = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - before
-
-
-def _peak_memory(device: torch.device) -> float:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    if sys.platform == "win32":
-        return math.nan  # Windows has no such count
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used / 2**20 if sys.platform == "darwin" else used / 2**10
+    """Products of the fast path."""
+    return exact_flops(job, job.federation.train.sizes.astype(np.float64), judged)[0]

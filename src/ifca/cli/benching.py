@@ -11,33 +11,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifca.cli.options import DataDir, Device
+from ifca.cli.options import DataDir, Device, Workers
+from ifca.core.errors import InvalidInput
 
 if TYPE_CHECKING:
     from ifca.bench.speed import Elsewhere
 
 JOBS = "mnist-4800, mnist-2400, mnist-1200, cifar, synthetic-k2, synthetic-k4"
+SHAPES = "paper, uneven, float, table, partial, deep, tiny, minibatch, local, images"
+Commas = Annotated[str | None, typer.Option(help="Only these, comma-separated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows.")]
 
 
 def bench_command(
     job: Annotated[str, typer.Argument(help=f"One of: {JOBS}.")] = "mnist-4800",
+    shape: Annotated[
+        str | None, typer.Option(help=f"In place of the job a shape of users' data: {SHAPES}; or all.")
+    ] = None,
     scale: Annotated[float, typer.Option(help="Share of the job's clients (synthetic: of its runs).")] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Best of so many rounds, on a CPU.")] = 1,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds: the best of 1 on a CPU; of a shape the median of 5.")
+    ] = None,
     device: Device = None,
-    engines: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows.")] = False,
+    engines: Commas = None,
+    not_covered: Annotated[
+        bool, typer.Option("--not-covered", help="Only list what the exact fast path does not cover.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the engines on the same job in one run, beside the machine's matrix product rate."""
+    if not_covered:
+        _print_not_covered()
+        return
+    _known("job", job, f"{JOBS}")
+    chosen = tuple(engines.split(",")) if engines else ()
+    if shape is not None:
+        _bench_shapes(shape, scale, rounds or 5, device, chosen, as_json)
+        return
     from rich.console import Console
 
     from ifca.bench.speed import bench
-    from ifca.report.terminal.run_tables import bench_table
+    from ifca.report.terminal.bench_tables import bench_table
     from ifca.training import choose_device
 
-    chosen = tuple(engines.split(",")) if engines else ()
-    rows = []
-    where = choose_device(device or "auto")
-    for row in bench(job, scale=scale, rounds=rounds, device=where, engines=chosen, flower=_flower()):
+    rows, where = [], choose_device(device or "auto")
+    for row in bench(job, scale=scale, rounds=rounds or 1, device=where, engines=chosen, flower=_flower()):
         rows.append(row)
         if not as_json:
             typer.echo(f"measured {row['engine']}: {row['seconds_per_round']:.4f} s a round")
@@ -45,6 +63,47 @@ def bench_command(
         typer.echo(json.dumps(rows, indent=2))
     else:
         Console(width=None if sys.stdout.isatty() else 140).print(bench_table(rows))
+
+
+def _bench_shapes(
+    name: str, scale: float, rounds: int, device: str | None, chosen: tuple[str, ...], as_json: bool
+) -> None:
+    """Rows of one shape, or of all; and why a path does not cover it."""
+    names = (SHAPES if name == "all" else name).split(",")
+    names = [part.strip() for part in names]
+    for one in names:
+        _known("shape", one, SHAPES)
+    from rich.console import Console
+
+    from ifca.bench.users import bench_shape
+    from ifca.report.terminal.bench_tables import covered_sentences, shapes_table
+    from ifca.training import choose_device
+
+    where, rows = choose_device(device or "auto"), []
+    console = Console(width=None if sys.stdout.isatty() else 140, stderr=as_json)
+    for one in names:
+        found = bench_shape(one, scale=scale, device=where, rounds=rounds, contestants=chosen)
+        rows += found
+        console.print(shapes_table(found))
+        for sentence in covered_sentences(found):
+            console.print(sentence, soft_wrap=True, highlight=False)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+
+
+def _known(kind: str, name: str, names: str) -> None:
+    """Refuse a name before anything heavy is imported."""
+    if name not in names.split(", "):
+        raise InvalidInput(f"unknown {kind} {name} (known: {names})")
+
+
+def _print_not_covered() -> None:
+    from ifca.engines.covered import not_covered
+
+    for path, reasons in not_covered().items():
+        typer.echo(f"{path}: does not cover")
+        for reason in reasons:
+            typer.echo(f"  {reason}")
 
 
 def _flower() -> Elsewhere | None:
@@ -63,7 +122,7 @@ def bench_methods_command(
     time_limit: Annotated[
         float | None, typer.Option(help="Minutes after which no unit is begun; the same command goes on.")
     ] = None,
-    processes: Annotated[int, typer.Option(help="Units at a time, each with one thread.")] = 1,
+    workers: Workers = None,
     out: Annotated[Path, typer.Option(help="Results go to OUT/methods.")] = Path("results"),
     device: Device = None,
     data_dir: DataDir = None,
@@ -84,9 +143,9 @@ def bench_methods_command(
     if data_dir is not None:
         os.environ[VARIABLE] = str(data_dir)  # for other processes too
     names, left_out = (chosen_names(regime), chosen_names(method)), list[str]()
-    choice = Choice(*names, chosen_seeds(seeds), device or "auto", processes, time_limit)
+    choice = Choice(*names, chosen_seeds(seeds), device or "auto", workers, time_limit)
     if not no_run:
-        with watching_units(Console(), NAME, Estimate(processes)) as on_line, resumable():
+        with watching_units(Console(), NAME, Estimate()) as on_line, resumable():
             left_out = bench_methods(out, choice, on_line)
     folder = out / NAME
     summary = write_standings(folder)

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings, Trust
+from ifca.cli.options import (
+    Client,
+    Device,
+    Engine,
+    Job,
+    Json,
+    Label,
+    Model,
+    Preset,
+    Quiet,
+    Settings,
+    Trust,
+    Workers,
+)
 from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted
 
@@ -25,6 +38,7 @@ def choose_k_command(
     out: Annotated[Path | None, typer.Option(help="The folder; without it: a new one under runs/.")] = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
     trust: Trust = False,
@@ -33,18 +47,25 @@ def choose_k_command(
 
     The k of the job itself is not used.
     """
+    from ifca.runs.units.choice import parse_range
+
+    numbers = parse_range(ks)
+    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     from rich.console import Console
 
     from ifca.report.terminal.progress_bar import watching
-    from ifca.runs.choose_k import choose_k, parse_range
+    from ifca.runs.choose_k import choose_k
     from ifca.runs.run_folder import next_directory
 
-    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     folder = out or next_directory(config, verb="choose-k")
     console = Console(stderr=as_json)
+
+    def told(done_in: Path, done: int, of: int) -> None:
+        console.print(f"trained {done_in} ({done} of {of})", soft_wrap=True, highlight=False, markup=False)
+
     try:
         with watching(console, plain=quiet or not console.is_terminal) as progress:
-            found = choose_k(config, parse_range(ks), seeds, folder, progress)
+            found = choose_k(config, numbers, seeds, folder, progress, workers, told)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command with --out {folder} goes on") from None
     from ifca.report.choose_k_figure import write_choice_figure

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ifca.cli.options import Json, Out, Owner, Quiet, RunFolder, Settings, Track, Trust
+from ifca.cli.options import Json, Out, Owner, Quiet, RunFolder, Settings, Track, Trust, check_there
 
 NewData = Annotated[
     Path, typer.Option("--data", help="New data of its clients: a folder of files, or one table.")
@@ -23,6 +23,7 @@ def check_command(
     trust: Trust = False,
 ) -> None:
     """Do a run's models still fit its clients? Who moved, whom no model fits; alarms with their evidence."""
+    check_there(directory)
     from ifca.runs.drift_words import report_lines
     from ifca.use.continue_run import check_run
 
@@ -41,6 +42,7 @@ def continue_command(
     trust: Trust = False,
 ) -> None:
     """Train on from a run's models with new data of its clients; the run itself stays as it is."""
+    check_there(directory)
     from ifca.report.terminal.show import watched
     from ifca.runs.clients_table import read_clients
     from ifca.runs.drift_words import compared_lines, new_models, report_lines

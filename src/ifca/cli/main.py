@@ -21,6 +21,7 @@ from ifca.cli.benching import bench_command, bench_methods_command
 from ifca.cli.choosing import choose_k_command
 from ifca.cli.continuing import check_command, continue_command
 from ifca.cli.federating import app as federate_app
+from ifca.cli.launching import check_launch
 from ifca.cli.public_data import app as data_app
 from ifca.cli.reproducing import reproduce_command
 from ifca.cli.running import compare_command, resume_command, run_command
@@ -108,6 +109,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
+        check_launch(sys.argv[1:])
         if app(prog_name="ifca", standalone_mode=False) == Interrupted.code:  # typer's answer to ctrl-C
             raise KeyboardInterrupt
     except (typer.Exit, SystemExit) as done:

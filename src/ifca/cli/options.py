@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+from ifca.core.errors import InvalidInput
+
+
+def check_there(*folders: Path) -> None:
+    """Refuse a run's folder that is not there, before anything heavy is imported."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise InvalidInput(f"{folder}: no such run folder")
+
+
 ConfigFile = Annotated[Path | None, typer.Argument(help="A TOML file; without it: the default job.")]
 Job = Annotated[
     Path | None,
@@ -33,6 +43,14 @@ Track = Annotated[
 ]
 Trust = Annotated[
     bool, typer.Option("--trust", help="Run code of a run folder that you did not make here, or of a config.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--processes",
+        help="Processes, each on a GPU of its own in turn; without it: one per GPU.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ifca.cli.options import DataDir
+from ifca.cli.options import DataDir, Workers
 from ifca.core.errors import InvalidInput
 from ifca.paper.experiments import MODULES, experiment
 
@@ -24,7 +24,7 @@ def reproduce_command(
         "results"
     ),
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    workers: Annotated[int, typer.Option(help="Processes that share the device.")] = 1,
+    workers: Workers = None,
     seeds: Annotated[str | None, typer.Option(help="Only these, first:end.")] = None,
     algorithms: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
     settings: Annotated[str | None, typer.Option(help="Only these, comma-separated.")] = None,
@@ -77,7 +77,7 @@ def _one(name: str, out: Path, choice: Choice) -> list[str]:
     from ifca.runs.units.time_left import Estimate, resumable
 
     found, folder = experiment(name), folder_of(out, name, choice.quick)
-    with watching_units(Console(), name, Estimate(choice.workers)) as on_line, resumable():
+    with watching_units(Console(), name, Estimate()) as on_line, resumable():
         summary, left_out = reproduce(name, out, choice, on_line)
     from ifca.report.paper.paper_figures import write_figure
     from ifca.report.paper.paper_tables import table_of, write_table

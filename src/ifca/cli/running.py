@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ifca.cli.launching import among_ranks
 from ifca.cli.options import (
     Client,
     Device,
@@ -21,6 +22,8 @@ from ifca.cli.options import (
     Settings,
     Track,
     Trust,
+    Workers,
+    check_there,
 )
 
 if TYPE_CHECKING:
@@ -38,16 +41,25 @@ def run_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
     trust: Trust = False,
 ) -> None:
-    """Train a job and write its folder."""
+    """Train a job and write its folder. --workers: of restarts."""
     if list_presets:
         _list_presets()
         return
-    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
-    _train(config, out, quiet, track)
+    with among_ranks() as leads:
+        if not leads:
+            return
+        config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import run
+        from ifca.runs.run_folder import next_directory
+
+        folder = out or next_directory(config)
+        watched(lambda told: run(config, folder, told, workers), folder, quiet, track)
 
 
 def compare_command(
@@ -65,29 +77,46 @@ def compare_command(
     model: Model = None,
     device: Device = None,
     engine: Engine = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
     trust: Trust = False,
 ) -> None:
-    """Train several methods on the same data, and say which is best, by how much and how sure that is."""
-    from ifca.report.terminal.show import watched
-    from ifca.runs.chosen_methods import method_list
-    from ifca.runs.run import compare
-    from ifca.runs.run_folder import next_directory
+    """Train several methods on the same data, and say which is best, by how much and how sure that is.
 
-    names = None if methods is None else method_list(methods)
-    given = (job, label, client, preset, settings, model, device, engine)
-    chosen = read_job(*given, trust=trust, baselines=names)
-    folder = out or next_directory(chosen, verb="compare")
-    watched(lambda told: compare(chosen, folder, told, names, seeds), folder, quiet, track)
+    --workers: of seeds.
+    """
+    with among_ranks() as leads:
+        if not leads:
+            return
+        from ifca.runs.chosen_methods import method_list
+
+        names = None if methods is None else method_list(methods)
+        given = (job, label, client, preset, settings, model, device, engine)
+        chosen = read_job(*given, trust=trust, baselines=names)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import compare
+        from ifca.runs.run_folder import next_directory
+
+        folder = out or next_directory(chosen, verb="compare")
+        watched(lambda told: compare(chosen, folder, told, names, seeds, workers), folder, quiet, track)
 
 
-def resume_command(directory: Path, quiet: Quiet = False, track: Track = None, trust: Trust = False) -> None:
+def resume_command(
+    directory: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    quiet: Quiet = False,
+    track: Track = None,
+    trust: Trust = False,
+) -> None:
     """Go on with a run that was interrupted; the result is as if it had not been."""
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import resume
+    with among_ranks() as leads:
+        if not leads:
+            return
+        check_there(directory)
+        from ifca.report.terminal.show import watched
+        from ifca.runs.run import resume
 
-    watched(lambda told: resume(directory, told, trust), directory, quiet, track)
+        watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 
 def read_job(
@@ -126,12 +155,3 @@ def _list_presets() -> None:
         table.add_row(name, about)
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     typer.echo("run one of them: ifca run --preset NAME")
-
-
-def _train(config: Config, out: Path | None, quiet: bool, track: list[str] | None) -> None:
-    from ifca.report.terminal.show import watched
-    from ifca.runs.run import run
-    from ifca.runs.run_folder import next_directory
-
-    folder = out or next_directory(config)
-    watched(lambda told: run(config, folder, told), folder, quiet, track)

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from ifca.cli.options import check_there
+
 
 def report_command(
     directories: Annotated[list[Path], typer.Argument(help="Run folders; several are compared on one page.")],
@@ -18,6 +20,7 @@ def report_command(
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about a run, or a comparison of several."""
+    check_there(*directories)
     from ifca.core.errors import RunFolderWarning
     from ifca.report.page import write_report
 

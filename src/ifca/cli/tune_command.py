@@ -33,12 +33,6 @@ def tune_command(
     trust: Trust = False,
 ) -> None:
     """Try settings, judged by samples that clients set aside; the same command with --out goes on."""
-    from rich.console import Console
-
-    from ifca.report.terminal.progress_bar import watching
-    from ifca.runs.run_folder import next_directory
-    from ifca.runs.tune_run import TUNED, tune_run
-
     config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     given = {
         "step_size": _numbers("--step-size", steps, float),
@@ -47,6 +41,12 @@ def tune_command(
         "k": _numbers("--k", ks, int, "auto"),
     }
     values = {name: some for name, some in given.items() if some}
+    from rich.console import Console
+
+    from ifca.report.terminal.progress_bar import watching
+    from ifca.runs.run_folder import next_directory
+    from ifca.runs.tune_run import TUNED, tune_run
+
     folder = out or next_directory(config, verb="tune")
     console = Console(stderr=as_json)
     try:

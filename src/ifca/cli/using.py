@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Json, Owner, RunFolder, Trust
+from ifca.cli.options import Json, Owner, RunFolder, Trust, check_there
 
 
 def assign_command(
@@ -22,6 +22,7 @@ def assign_command(
     trust: Trust = False,
 ) -> None:
     """Which cluster a client is in, by its loss under each of the run's models; and does any model fit it."""
+    check_there(directory)
     from rich.console import Console
 
     from ifca.report.terminal.use_tables import assignments_table
@@ -75,6 +76,7 @@ def predict_command(
 
     Clients of a run with a personal method are served by the models that they have.
     """
+    check_there(directory)
     from ifca.data.files import refuse_to_overwrite, write_atomically
     from ifca.report.terminal.use_words import first_rows, prediction_lines
     from ifca.use.personal import Tuning
@@ -113,6 +115,7 @@ def export_command(
     trust: Trust = False,
 ) -> None:
     """Write one cluster's model for other programs, with a model card beside it."""
+    check_there(directory)
     from ifca.use.card import agreement, card_summary, write_card
     from ifca.use.export import export_model
 

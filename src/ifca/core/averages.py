@@ -7,12 +7,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from ifca.core.identity import one_hot
 from ifca.core.types import ClusterSum, Params
 
+FEW, MANY = 32, 64  # models, clients: up to and from which one product for all of them is the fastest
 
-def zero_sum(theta: Params) -> ClusterSum:
+
+def zero_sum(theta: Params, dtype: torch.dtype = torch.float64) -> ClusterSum:
     """The sum of no replies, in double precision so that the order of folding hardly matters."""
-    total = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in theta.items()}
+    total = {name: torch.zeros_like(value, dtype=dtype) for name, value in theta.items()}
     first = next(iter(theta.values()))
     return ClusterSum(total, first.new_zeros(len(first), dtype=torch.float64))
 
@@ -20,9 +23,21 @@ def zero_sum(theta: Params) -> ClusterSum:
 def fold(replies: ClusterSum, identity: Tensor, update: Params, weight: Tensor) -> ClusterSum:
     """Add the updates of some clients: sum over i of s_ij w_i update_i. Adds in place; returns replies.
 
-    identity, weight: [c]; update: [c, ...].
+    identity, weight: [c]; update: [c, ...]. Of many clients, and on a GPU, it is one product with the matrix
+    of all s_ij w_i: nothing goes to the host.
     """
-    weight = weight.double()
+    k, weight = len(replies.weight), weight.double()
+    if k > FEW or (len(identity) < MANY and not identity.is_cuda):
+        return _fold_each(replies, identity, update, weight)
+    own = one_hot(identity, k).t() * weight  # s_ij w_i: [k, c]
+    replies.weight.add_(own.sum(1))
+    for name, value in update.items():
+        replies.total[name].view(k, -1).addmm_(own, value.reshape(len(value), -1).double())
+    return replies
+
+
+def _fold_each(replies: ClusterSum, identity: Tensor, update: Params, weight: Tensor) -> ClusterSum:
+    """The same model by model: of many models most of that matrix would be zeros."""
     for j in sorted(set(identity.tolist())):
         members = identity == j
         replies.weight[j] += weight[members].sum()
@@ -72,6 +87,8 @@ def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) 
         if name in shared:
             mean = torch.where(weight.sum() > 0, total.sum(0) / weight.sum(), value[0])
             return mean.to(value.dtype).expand_as(value).clone()
+        if total.dtype == value.dtype and bool((weight == 1).all()):
+            return total  # every model has one member (ClusterSum)
         per_model = weight.reshape(-1, *[1] * (value.dim() - 1))
         mean = total / torch.where(per_model > 0, per_model, 1)
         return torch.where(per_model > 0, mean, value.double()).to(value.dtype)

@@ -6,11 +6,10 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity, one_hot
-from ifca.core.optimisers import PLAIN, Moments, Optimiser, optimiser_of
+from ifca.core.optimisers import PLAIN, Moments, Optimiser, flat, optimiser_of, shaped
 from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan, take
 from ifca.core.types import Batch, ClientReply, Data, Params, Task, model_count, select
@@ -138,12 +137,15 @@ def optimised_step(
 ) -> tuple[Params, Moments]:
     """The same with momentum, Adam, weight decay or a proximal term. A batch without samples is no step."""
     g, passed = training_pass(task, theta, batch)
-    moved, now = optimiser.step(theta, g, step, moments, sent)
-    there = batch.weight.sum() > 0
-    result: tuple[Params, Moments] = tree_map(
-        lambda new, old: torch.where(there, new, old), (moved | passed, now), (theta, moments)
-    )
-    return result
+    before, there = flat(theta), batch.weight.sum() > 0
+
+    def if_there(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(there, new, old)
+
+    moved, now = optimiser.step(before, flat(g), step, moments, sent)
+    after = shaped(if_there(moved, before), theta)
+    changed = {name: if_there(value, theta[name]) for name, value in passed.items()}
+    return after | changed, Moments(*map(if_there, now, moments))
 
 
 def change(recipe: Recipe, theta: Params, reply: ClientReply) -> Params:

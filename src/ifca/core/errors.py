@@ -46,3 +46,9 @@ class Interrupted(IFCAError):
     """The user's ctrl-C, after everything was ended; how to go on."""
 
     code = 130
+
+
+class RankLost(IFCAError):
+    """One of the processes that train together is gone."""
+
+    code = 1

@@ -19,11 +19,22 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam, as in torch.optim
 
 
 class Moments(NamedTuple):
-    """What momentum and Adam remember from step to step."""
+    """What momentum and Adam remember from step to step: vectors over all parameters, empty where unused."""
 
-    first: Params  # running sum (momentum) or mean (Adam) of gradients; of plain steps empty
-    second: Params  # Adam: running mean of their squares
+    first: Tensor  # running sum (momentum) or mean (Adam) of gradients
+    second: Tensor  # Adam: running mean of their squares
     taken: Tensor  # [] steps so far
+
+
+def flat(theta: Params) -> Tensor:
+    """All parameters of one model as one vector: a step is a few operations for any number of layers."""
+    return torch.cat([value.reshape(-1) for value in theta.values()])
+
+
+def shaped(vector: Tensor, like: Params) -> Params:
+    """The inverse of flat."""
+    parts = torch.split(vector, [value.numel() for value in like.values()])
+    return {name: part.view_as(value) for (name, value), part in zip(like.items(), parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -42,41 +53,40 @@ class Optimiser:
 
     def begin(self, theta: Params) -> Moments:
         """Nothing is remembered before the first step."""
-        like, kept = next(iter(theta.values())), {} if self.optimizer == "sgd" else theta
-        first = {name: torch.zeros_like(value) for name, value in kept.items()}
-        second = first if self.optimizer in ("adam", "adamw") else {}
+        like, size = next(iter(theta.values())), sum(value.numel() for value in theta.values())
+        first = like.new_zeros(0 if self.optimizer == "sgd" else size)
+        second = like.new_zeros(size if self.optimizer in ("adam", "adamw") else 0)
         return Moments(first, second, torch.zeros((), dtype=torch.float64, device=like.device))
 
     def step(
-        self, theta: Params, slope: Params, size: float | Tensor, moments: Moments, sent: Params
-    ) -> tuple[Params, Moments]:
-        """One step of size gamma along the gradient slope. sent: the model that the round began with."""
+        self, theta: Tensor, slope: Tensor, size: float | Tensor, moments: Moments, sent: Params
+    ) -> tuple[Tensor, Moments]:
+        """One step of size gamma from the vector theta along the gradient slope.
+
+        sent: the model that the round began with.
+        """
         if self.proximal:  # of mu/2 ||theta - theta_sent||^2
-            slope = {name: g + self.proximal * (theta[name] - sent[name]) for name, g in slope.items()}
+            slope = slope + self.proximal * (theta - flat(sent))
         if self.optimizer == "adamw":
-            theta = {name: value - size * self.weight_decay * value for name, value in theta.items()}
+            theta = theta - size * self.weight_decay * theta
         elif self.weight_decay:
-            slope = {name: g + self.weight_decay * theta[name] for name, g in slope.items()}
+            slope = slope + self.weight_decay * theta
         if self.optimizer in ("adam", "adamw"):
             return self._adam(theta, slope, size, moments)
         if self.optimizer == "momentum":
-            slope = {name: self.momentum * moments.first[name] + g for name, g in slope.items()}
+            slope = self.momentum * moments.first + slope
             moments = moments._replace(first=slope)
-        return {name: value - size * slope[name] for name, value in theta.items()}, moments
+        return theta - size * slope, moments
 
     def _adam(
-        self, theta: Params, slope: Params, size: float | Tensor, moments: Moments
-    ) -> tuple[Params, Moments]:
-        taken = moments.taken + 1
-        (b1, b2), like = BETAS, next(iter(theta.values()))
-        first = {name: b1 * moments.first[name] + (1 - b1) * g for name, g in slope.items()}
-        second = {name: b2 * moments.second[name] + (1 - b2) * g * g for name, g in slope.items()}
+        self, theta: Tensor, slope: Tensor, size: float | Tensor, moments: Moments
+    ) -> tuple[Tensor, Moments]:
+        taken, (b1, b2) = moments.taken + 1, BETAS
+        first = b1 * moments.first + (1 - b1) * slope
+        second = b2 * moments.second + (1 - b2) * slope * slope
         # Both means begin at zero; these undo it. In double: 1 - 0.999 has four digits in single precision.
-        undo_first, undo_second = ((1 / (1 - b**taken)).to(like.dtype) for b in BETAS)
-        moved = {
-            name: value - size * undo_first * first[name] / ((second[name] * undo_second).sqrt() + EPSILON)
-            for name, value in theta.items()
-        }
+        undo_first, undo_second = ((1 / (1 - b**taken)).to(theta.dtype) for b in BETAS)
+        moved = theta - size * undo_first * first / ((second * undo_second).sqrt() + EPSILON)
         return moved, Moments(first, second, taken)
 
 

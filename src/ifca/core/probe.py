@@ -32,10 +32,14 @@ def solve(data: Data, classes: int | None) -> Tensor:
     hold = PENALTY * x.square().sum().clamp(min=1e-12)
     n, d = x.shape
     if n <= d:
-        system = x @ x.T + hold * torch.eye(n, dtype=x.dtype, device=x.device)
-        return _unscaled(x.T @ torch.linalg.solve(system, y), constant)
-    system = x.T @ x + hold * torch.eye(d, dtype=x.dtype, device=x.device)
-    return _unscaled(torch.linalg.solve(system, x.T @ y), constant)
+        return _unscaled(x.T @ _solution(x @ x.T, hold, y), constant)
+    return _unscaled(_solution(x.T @ x, hold, x.T @ y), constant)
+
+
+def _solution(squares: Tensor, hold: Tensor, y: Tensor) -> Tensor:
+    """(squares + hold I)^-1 y by Cholesky's factors: the system is symmetric and positive."""
+    system = squares + hold * torch.eye(len(squares), dtype=y.dtype, device=y.device)
+    return torch.cholesky_solve(y, torch.linalg.cholesky(system))
 
 
 def _unscaled(w: Tensor, constant: Tensor) -> Tensor:

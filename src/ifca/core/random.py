@@ -7,11 +7,14 @@ client's draws are the same whether it is alone, in a chunk of thousands, or in 
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:  # what reads a config knows this module, and needs no torch to refuse one
+    import torch
+    from torch import Tensor
 
 UInts = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -32,6 +35,8 @@ def bits(seed: int, purpose: str, *coordinates: int | UInts) -> UInts:
 
 def generator(seed: int, purpose: str, *coordinates: int) -> torch.Generator:
     """A torch generator for one purpose, where torch itself must draw (normal noise, initial weights)."""
+    import torch
+
     return torch.Generator().manual_seed(int(bits(seed, purpose, *coordinates)[0] >> np.uint64(1)))
 
 

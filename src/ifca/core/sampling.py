@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.buckets import groups
 from ifca.core.errors import InvalidInput
 from ifca.core.random import UInts, bits, shuffled
 from ifca.core.recipe import Recipe
@@ -55,12 +56,22 @@ def _below(recipe: Recipe, draw: UInts) -> NDArray[np.bool_]:
 
 
 ASIDE = 5  # one sample in so many is set aside
+SPARE, AT_ONCE = 2**12, 2**20  # rows of padding, and of clients shuffled together
 
 
-def set_aside(seed: int, keys: UInts, sizes: Ints) -> list[Ints]:
-    """The rows of each client's samples that wait while models are compared."""
-    order = shuffled(seed, "set-aside", sizes, keys)
-    return [np.sort(rows[:size]) for rows, size in zip(order, count_aside(sizes), strict=True)]
+def is_aside(seed: int, keys: UInts, sizes: Ints) -> NDArray[np.bool_]:
+    """Which samples wait while models are compared: [rows], of all clients, one after the other."""
+    return drawn_rows(seed, "set-aside", keys, sizes, count_aside(sizes))
+
+
+def drawn_rows(seed: int, purpose: str, keys: UInts, sizes: Ints, count: Ints) -> NDArray[np.bool_]:
+    """So many samples of each client, at random: [rows], of all clients, one after the other."""
+    start, drawn = np.cumsum(sizes) - sizes, np.zeros(int(sizes.sum()), np.bool_)
+    for some in groups(sizes, SPARE, AT_ONCE):
+        order = shuffled(seed, purpose, sizes[some], keys[some])  # [c, longest]
+        first = np.arange(order.shape[1]) < count[some][:, None]
+        drawn[(start[some][:, None] + order)[first]] = True
+    return drawn
 
 
 def count_aside(sizes: Ints) -> Ints:

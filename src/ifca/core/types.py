@@ -100,7 +100,7 @@ class ClientReply(NamedTuple):
 class ClusterSum:
     """Weighted sums of the clients' updates by cluster. Sums add up: the sum of parts is the whole."""
 
-    total: Params  # [k, ...] float64: sum over i of s_ij w_i update_i
+    total: Params  # [k, ...] sum over i of s_ij w_i update_i; float64 but where each cluster has one client
     weight: Tensor  # [k] float64: sum over i of s_ij w_i
 
     def __add__(self, other: ClusterSum) -> ClusterSum:

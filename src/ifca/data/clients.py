@@ -12,8 +12,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ifca.core.buckets import rows_of
 from ifca.core.random import key_of
-from ifca.core.sampling import set_aside
+from ifca.core.sampling import is_aside
 from ifca.core.types import Data
 from ifca.data.preparation import Preparation
 from ifca.data.problems import Source
@@ -44,6 +45,7 @@ class Clients:
     offsets: NDArray[np.int64]  # [m + 1]
     ids: tuple[str, ...]
     true_cluster: NDArray[np.int64] | None = None  # [m]
+    rows: Tensor | None = None  # where their rows are in x and y; None: as they stand, all of them
 
     def __len__(self) -> int:
         """Number of clients, m."""
@@ -61,36 +63,45 @@ class Clients:
 
     def one(self, i: int, device: torch.device, dtype: torch.dtype) -> Data:
         """The samples of client i, ready to use."""
-        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-        x, y = features(self.x[rows].to(device), dtype), targets(self.y[rows].to(device), dtype)
+        x, y = self.at(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
+        x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
         return Data(x, y, torch.ones(len(x), device=device, dtype=dtype))
 
     def arrays(self, i: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """The samples x, y of client i as they were given."""
-        rows = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
-        return self.x[rows].cpu().numpy(), self.y[rows].cpu().numpy()
+        x, y = self.at(slice(int(self.offsets[i]), int(self.offsets[i + 1])))
+        return x.cpu().numpy(), y.cpu().numpy()
 
-    def side_by_side(self, who: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor]:
-        """Some clients' x and y [c, longest, ...] as they are stored, and which rows are theirs [c, longest].
+    def at(self, rows: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Samples x, y by their numbers among those of all clients."""
+        index = rows if self.rows is None else self.rows[rows]
+        index = index if isinstance(index, slice) else index.to(self.x.device)
+        return self.x[index], self.y[index]
 
-        Padding repeats a client's first row. Neighbours of one size are not copied.
+    def places(self, who: NDArray[np.int64], width: int) -> slice | Tensor:
+        """Where the rows of some clients are in x and y, padded to a width by each one's first: [c x width].
+
+        A slice of neighbours that have this size, which need not be copied.
         """
         sizes, start = self.sizes[who], self.offsets[who]
-        n = int(sizes.max())
-        if sizes.min() == n and (np.diff(start) == n).all():
-            rows = slice(int(start[0]), int(start[-1]) + n)
-            x, y = (part[rows].view(len(who), n, *part.shape[1:]) for part in (self.x, self.y))
-            return x, y, torch.ones(len(who), n, dtype=torch.bool)
-        present = np.arange(n) < sizes[:, None]
-        index = torch.from_numpy(np.where(present, start[:, None] + np.arange(n), start[:, None]))
-        index = index.to(self.x.device)
-        return self.x[index], self.y[index], torch.from_numpy(present)
+        if self.rows is None and sizes.min() == width and (np.diff(start) == width).all():
+            return slice(int(start[0]), int(start[-1]) + width)
+        at = np.arange(width)
+        index = torch.from_numpy((start[:, None] + np.where(at < sizes[:, None], at, 0)).reshape(-1))
+        return index if self.rows is None else self.rows[index]
+
+    def present(self, who: NDArray[np.int64], width: int) -> Tensor:
+        """Which of such rows are no padding: [c, width]."""
+        return torch.from_numpy(np.arange(width) < self.sizes[who][:, None])
 
     def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
         """The samples of some clients side by side, ready to use: [c, longest, ...]."""
-        x, y, present = self.side_by_side(who)
+        width = int(self.sizes[who].max())
+        rows = self.places(who, width)
+        index = rows if isinstance(rows, slice) else rows.to(self.x.device)
+        x, y = (part[index].view(len(who), width, *part.shape[1:]) for part in (self.x, self.y))
         x, y = features(x.to(device), dtype), targets(y.to(device), dtype)
-        return Data(x, y, present.to(device, dtype))
+        return Data(x, y, self.present(who, width).to(device, dtype))
 
     def to(self, device: torch.device) -> Clients:
         """The same clients with their data on a device."""
@@ -101,27 +112,46 @@ class Clients:
         """Bytes of all data."""
         return self.x.numel() * self.x.element_size() + self.y.numel() * self.y.element_size()
 
-    def parted(self, seed: int) -> tuple[Clients, Clients]:
-        """The same clients with the samples that they train on, and with those that they set aside."""
-        aside = set_aside(seed, self.keys, self.sizes)
-        every = [np.arange(size) for size in self.sizes]
-        kept = [np.delete(rows, some) for rows, some in zip(every, aside, strict=True)]
-        return self._with_rows(kept), self._with_rows(aside)
+    def parted(self, seed: int, *, copied: bool = True) -> tuple[Clients, Clients]:
+        """The same clients with the samples that they train on, and with those that they set aside.
 
-    def _with_rows(self, rows: list[NDArray[np.int64]]) -> Clients:
-        """rows: of each client's samples, those that it keeps."""
-        offsets = np.concatenate([[0], np.cumsum([len(some) for some in rows])]).astype(np.int64)
-        chosen = np.concatenate([start + some for start, some in zip(self.offsets, rows, strict=False)])
-        index = torch.from_numpy(chosen.astype(np.int64)).to(self.x.device)
-        return Clients(self.x[index], self.y[index], offsets, self.ids, self.true_cluster)
+        copied: each with its own copy of the samples; else both look into these.
+        """
+        waits = is_aside(seed, self.keys, self.sizes)
+        return self.only(~waits, copied=copied), self.only(waits, copied=copied)
 
-    def subset(self, who: Sequence[int]) -> Clients:
+    def only(self, kept: NDArray[np.bool_], *, copied: bool = True) -> Clients:
+        """The same clients with some of their samples. kept: [samples]; copied: as in parted."""
+        before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+        index = torch.from_numpy(np.flatnonzero(kept))
+        return self._of(index, before[self.offsets], self.ids, self.true_cluster, self.keys, copied)
+
+    def subset(self, who: Sequence[int] | NDArray[np.int64]) -> Clients:
         """Some of the clients, in the given order."""
-        rows = np.concatenate([np.arange(self.offsets[i], self.offsets[i + 1]) for i in who])
-        index = torch.from_numpy(rows)
-        true = None if self.true_cluster is None else self.true_cluster[list(who)]
-        offsets = np.concatenate([[0], np.cumsum(self.sizes[list(who)])]).astype(np.int64)
-        return Clients(self.x[index], self.y[index], offsets, tuple(self.ids[i] for i in who), true)
+        some = np.asarray(who, np.int64)
+        index = torch.from_numpy(rows_of(self.offsets, some))
+        true = None if self.true_cluster is None else self.true_cluster[some]
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[some])]).astype(np.int64)
+        ids = tuple(self.ids[i] for i in some)
+        return self._of(index, offsets, ids, true, self.keys[some], self.rows is None)
+
+    def _of(
+        self,
+        index: Tensor,
+        offsets: NDArray[np.int64],
+        ids: tuple[str, ...],
+        true: NDArray[np.int64] | None,
+        keys: NDArray[np.uint64],
+        copied: bool,
+    ) -> Clients:
+        """Clients with some of the samples. index: their numbers; keys: known already."""
+        if copied:
+            made = Clients(*self.at(index), offsets, ids, true)
+        else:
+            rows = index if self.rows is None else self.rows[index]
+            made = Clients(self.x, self.y, offsets, ids, true, rows)
+        made.__dict__["keys"] = keys
+        return made
 
 
 def features(x: Tensor, dtype: torch.dtype) -> Tensor:

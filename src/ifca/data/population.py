@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
@@ -146,6 +144,9 @@ def turned(x: Array, degrees: float) -> Array:
         degrees = rest
     if not degrees:
         return np.ascontiguousarray(x)
+    import torch
+    import torch.nn.functional as F
+
     images = torch.from_numpy(np.ascontiguousarray(x)).double().reshape(len(x), -1, *x.shape[-2:])
     a, (h, w) = np.deg2rad(degrees), x.shape[-2:]
     # grid_sample asks where each pixel comes from, in units of half the image: the inverse turn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import cached_property
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from ifca.core.buckets import groups
 from ifca.core.client import savings
 from ifca.core.probe import probe_task, solve
 from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
@@ -19,8 +19,8 @@ from ifca.data import Clients, Federation
 from ifca.data.clients import features, targets
 from ifca.engines.base import SUMS, TurnEngine
 
-CHUNK = 32  # clients that solve together
-ROWS = 2**13  # samples that a model is given at once
+ROWS = 2**13  # samples that a model is given at once, and of clients that solve together
+LARGE = 2**30  # bytes of data that are not copied to part them
 
 
 class WithAside:
@@ -49,7 +49,8 @@ class WithAside:
 
     @cached_property
     def _parts(self) -> tuple[Clients, Clients]:
-        return self.clients.parted(self._seed)
+        large = self.clients.nbytes > LARGE and self.clients.x.device == self._device
+        return self.clients.parted(self._seed, copied=self._device.type != "cpu" or not large)
 
     @cached_property
     def _kept(self) -> TurnEngine:
@@ -74,7 +75,7 @@ class WithAside:
         """As the engine does, on the samples set aside."""
         held, m = self._parts[1], len(own)
         who = np.flatnonzero(held.sizes)
-        found = self.whole.score(theta, held.subset(who.tolist()), own[who])
+        found = self.whole.score(theta, held.subset(who), own[who])
         tables = [table.new_full((m, 1), torch.nan) for table in found[:2]]
         for table, part in zip(tables, found[:2], strict=True):
             table[who] = part
@@ -85,13 +86,13 @@ class WithAside:
 
     def solve(self) -> Solutions:
         """On what clients keep."""
-        kept, size = self._parts[0], 1 if self._plain else CHUNK
-        order = kept.sizes.argsort(kind="stable")
-        found = [
-            vmap(lambda data: solve(data, self._classes))(kept.padded(some, self._device, torch.float64))
-            for some in np.array_split(order, math.ceil(len(order) / size))
-        ]
-        w = torch.cat(found)[torch.from_numpy(order.argsort())].float()
+        kept, w = self._parts[0], None
+        for some in groups(kept.sizes, ROWS // 8, 1 if self._plain else ROWS):
+            data = kept.padded(some, self._device, torch.float64)
+            found = vmap(lambda data: solve(data, self._classes))(data)
+            w = found.new_empty(len(kept), *found.shape[1:], dtype=torch.float32) if w is None else w
+            w[torch.from_numpy(some).to(w.device)] = found.float()
+        assert w is not None
         none = torch.zeros(len(kept), dtype=torch.long)
         sent = w[0].numel() * w.element_size()
         return Solutions({"w": w}, torch.ones_like(none, dtype=torch.bool), none, none + sent)
@@ -120,7 +121,7 @@ def _one_by_one(
 
 def _together(task: Task, held: Clients, theta: Params, who: Tensor, own: Tensor, others: Tensor) -> Savings:
     """The samples of all clients that judge a model at once: samples do not influence each other."""
-    some = held.subset(who.tolist())
+    some = held.subset(who.numpy())
     client = torch.arange(len(some)).repeat_interleave(torch.from_numpy(some.sizes))  # [rows]
     asked = torch.cat([own[:, None], others], 1)  # [p, 1 + q]
     losses = torch.zeros(len(client), asked.shape[1], dtype=torch.float64)
@@ -137,5 +138,5 @@ def _together(task: Task, held: Clients, theta: Params, who: Tensor, own: Tensor
 
 def _sample_losses(task: Task, model: Params, clients: Clients, rows: Tensor) -> Tensor:
     like = next(iter(model.values()))
-    x, y = (part[rows.to(part.device)].to(like.device) for part in (clients.x, clients.y))
+    x, y = (part.to(like.device) for part in clients.at(rows))
     return task.loss(task.output(model, features(x, like.dtype)), targets(y, like.dtype)).double().cpu()

@@ -24,16 +24,17 @@ class ChunkLimit:
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit
-        self._last = 0
+        self._share, self._last = 1.0, 0
         self._said = False
 
     def cap(self, size: int) -> int:
-        """The chunk to use now."""
-        self._last = size if self.limit is None else min(size, self.limit)
+        """The chunk to use now, of those that would fit."""
+        size = size if self.limit is None else min(size, self.limit)
+        self._last = max(1, int(size * self._share))
         return self._last
 
     def run(self, work: Callable[[], T]) -> T:
-        """Do work that starts from nothing; on a full device do it again with half the chunk."""
+        """Do work that starts from nothing; on a full device do it again with half the chunks."""
         while True:
             try:
                 return work()
@@ -46,7 +47,7 @@ class ChunkLimit:
                         f"out of device memory with {self._last} clients at once; going on with half as many"
                     )
                     warnings.warn(message, RuntimeWarning, stacklevel=3)
-                self.limit = self._last // 2
+                self._share /= 2
             torch.cuda.empty_cache()
 
 
@@ -59,16 +60,24 @@ def default_budget(device: torch.device) -> int:
 
 def client_bytes(task: Task, recipe: Recipe, theta: Params, data: Data) -> int:
     """Upper estimate of what one client of the size of data takes during its turn (data: one client)."""
+    return bytes_by_rows(task, recipe, theta, data)(len(data.x))
+
+
+def bytes_by_rows(task: Task, recipe: Recipe, theta: Params, data: Data) -> Callable[[int], int]:
+    """The same by the client's number of samples."""
     values = next(iter(theta.values())).element_size()
     model = sum(v[0].numel() * v.element_size() for v in theta.values())
-    rows = len(data.x)
-    batch = rows if recipe.batch_size is None else min(rows, recipe.batch_size)
     sample = data.x[0].numel() * values
     per_sample = _saved_bytes(task, select(theta, 0), data)
-    identity = rows * (sample + per_sample)  # forward passes over all of the client's data
-    training = batch * (2 * sample + ACTIVATION_COPIES * per_sample)
     copies = MODEL_COPIES + 2 * {"sgd": 0, "momentum": 1}.get(recipe.optimizer, 2)  # moments, old and new
-    return copies * model + rows * sample + max(identity, training)
+
+    def needed(rows: int) -> int:
+        batch = rows if recipe.batch_size is None else min(rows, recipe.batch_size)
+        identity = rows * (sample + per_sample)  # forward passes over all of the client's data
+        training = batch * (2 * sample + ACTIVATION_COPIES * per_sample)
+        return copies * model + rows * sample + max(identity, training)
+
+    return needed
 
 
 def chunk_size(budget: int, one: int, largest: int, clients: int) -> int:

@@ -114,8 +114,8 @@ def _step_by_step(
     said = over(over(task.output, in_dims=(0, None)), in_dims=(0, 0))
     b, k, _ = weight.shape
     theta = {name: value[:, None].expand(b, k, *value.shape[1:]) for name, value in start.items()}
-    sent, moments = theta, optimiser.begin(theta)
-    moments = moments._replace(taken=moments.taken.expand(b, k))
+    sent, begun = theta, optimiser.begin({name: value[0] for name, value in start.items()})
+    moments = Moments(*(value.expand(b, k, *value.shape) for value in begun))
     for q in range(rungs[-1] + 1):
         if q in rungs:
             yield Rung(q, said(theta, data.x), lambda now=theta: now)  # type: ignore[misc]

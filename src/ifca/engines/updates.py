@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ifca.core.averages import fold
 from ifca.core.replies import Part, Updates
 from ifca.core.types import ClusterSum, Params
 
@@ -102,11 +103,9 @@ def _flat(value: Tensor) -> Tensor:
 
 
 def add_updates(total: ClusterSum, updates: Updates, own: Tensor, weight: Tensor) -> None:
-    """Add sum over i of s_ij w_i update_i, one client after the other as fold does. own, weight: [p]."""
-    names, heavy = frozenset(total.total), weight.double()
+    """Add sum over i of s_ij w_i update_i, block by block. own, weight: [p]."""
+    names, own = frozenset(total.total), own.to(total.weight.device)
     for part, values in zip(updates.layout(names), updates.blocks(names), strict=True):
         flat = total.total[part.name].view(len(total.weight), -1)[:, part.start : part.start + part.width]
-        for i, j in enumerate(own.tolist()):
-            flat[j] += heavy[i] * values[i].double()
-    for i, j in enumerate(own.tolist()):
-        total.weight[j] += heavy[i]
+        fold(ClusterSum({part.name: flat}, torch.zeros_like(total.weight)), own, {part.name: values}, weight)
+    fold(total, own, {}, weight)

@@ -12,22 +12,27 @@ from torch import Tensor
 from torch.func import vmap
 
 from ifca.core.attacks import Attack
-from ifca.core.client import client_round, estimate, score
+from ifca.core.buckets import widths
+from ifca.core.client import client_round, estimate, mean_loss, score
 from ifca.core.errors import InvalidInput
 from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
-from ifca.core.sampling import Plan, make_plan, on
+from ifca.core.sampling import Plan, make_plan, on, take
 from ifca.core.types import ClientReply, Data, Params, Task, model_count, select
 from ifca.data import Clients
 from ifca.engines.attacked import attacking
 from ifca.engines.base import SUMS
 from ifca.engines.collect import Collected
+from ifca.engines.cuda.captured_turns import CapturedTurns, evened, widened
 from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
-from ifca.engines.cuda.graphed import GraphedSteps, mapped_step
+from ifca.engines.cuda.graphed import GraphedSteps, begun, mapped_step
 from ifca.engines.gram.chunks import places
-from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, chunk_size, client_bytes
+from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, bytes_by_rows, chunk_size
 from ifca.methods.registry import method_of
+from ifca.models.networks import has_convolutions
+
+SPARE = 2**12  # rows of padding that take as long as another chunk, whose operations are many
 
 
 def _mapped(function: Callable[..., Any], dims: Any, *arguments: Any) -> Any:
@@ -62,9 +67,13 @@ class VectorisedEngine:
         self.client = method_of(recipe.algorithm).client
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
-        self._graphed = GraphedSteps(mapped_step(task, compiled=compiled), int(clients.sizes.max()))
+        self._width = widths(clients.sizes, SPARE)
+        self._optimiser, alone = optimiser_of(recipe), has_convolutions(task.module)
+        mapped = mapped_step(task, self._optimiser, compiled=compiled)
+        self._graphed = GraphedSteps(mapped, int(clients.sizes.max()), alone=alone)
         self._by_hand = by_hand  # let kernels written by hand do steps of convolutional networks
         self._conv: ConvSteps | None = None
+        self._captured = CapturedTurns(self._mapped_turns, alone=alone)
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """The turns of all participants, chunk by chunk; those sent all k models first."""
@@ -86,9 +95,12 @@ class VectorisedEngine:
         self, theta: Params, who: Tensor, known: Tensor, t: int
     ) -> Iterator[tuple[Tensor, ClientReply]]:
         """The replies of a chunk at a time, with its places among those who take part."""
-        sizes, asked = torch.from_numpy(self.clients.sizes)[who], known < 0
-        for place in places(sizes, asked, known, self._fitting(theta, self.clients, who)):
-            own = None if asked[place[0]] else known[place].to(next(iter(theta.values())).device)
+        like, asked = next(iter(theta.values())), known < 0
+        sizes, width = (torch.from_numpy(part)[who] for part in (self.clients.sizes, self._width))
+        if like.is_cuda and (self.recipe.batch_size is not None or self.recipe.resample):
+            width = torch.full_like(width, int(sizes.max()))  # captured for the largest, and replayed
+        for place in places(width, sizes, asked, known, self._fitting(theta, self.clients, who)):
+            own = None if asked[place[0]] else known[place].to(like.device)
             yield place, self._turns(theta, who[place].numpy(), own, t)
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
@@ -100,8 +112,9 @@ class VectorisedEngine:
         everyone = torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        sizes, chunk = torch.from_numpy(clients.sizes), self._fitting(theta, clients, everyone)
-        for place in places(sizes, everyone >= 0, everyone, chunk):
+        sizes, width = torch.from_numpy(clients.sizes), torch.from_numpy(widths(clients.sizes, SPARE))
+        fitting = self._fitting(theta, clients, everyone)
+        for place in places(width, sizes, everyone >= 0, everyone, fitting):
             data = clients.padded(place.numpy(), like.device, like.dtype)
             for j in range(columns):
                 if own is None:
@@ -115,56 +128,91 @@ class VectorisedEngine:
 
     def fits(self, theta: Params) -> None:
         """Refuse a memory budget that is too small for the largest client."""
-        self._fitting(theta, self.clients, torch.arange(len(self.clients)))
+        self._fitting(theta, self.clients, torch.arange(len(self.clients)))(int(self.clients.sizes.max()))
 
     def _turns(self, theta: Params, who: NDArray[np.int64], own: Tensor | None, t: int) -> ClientReply:
         """The turns of one chunk."""
-        like = next(iter(theta.values()))
+        like, step = next(iter(theta.values())), self.recipe.step(t)
         data = self.clients.padded(who, like.device, like.dtype)
-        sizes = self.clients.sizes[who]
-        plan = on(make_plan(self.recipe, t, self.clients.keys[who], sizes, self.task.draws), like.device)
-        over_plan = tuple(None if part is None else 0 for part in plan)
-        dims = (0, over_plan, None if own is None else 0)
-        step = self.recipe.step(t)
+        plan = self._plan(t, who, int(self.clients.sizes[who].max()), like)
+        if not like.is_cuda or plan.steps is None:
+            return self._mapped_turns(theta, data, plan, own, step)
         papers = self.client is client_round and self.recipe.option == "model"
-        papers = papers and optimiser_of(self.recipe).plain  # momentum and Adam are not captured,
-        papers = papers and self.task.training is None  # nor are dropout and batch norm
-        if like.is_cuda and papers and plan.steps is not None:
-            return self._captured_turns(theta, data, plan, own, step)
+        if papers:
+            return self._captured_steps(theta, data, plan, own, step)
+        size = evened(data.x.shape[1], int(self.clients.sizes.max()))
+        return self._captured(theta, widened(data, size), self._plan(t, who, size, like), own, step)
+
+    def _plan(self, t: int, who: NDArray[np.int64], size: int, like: Tensor) -> Plan:
+        """The plans of a chunk, as wide as if one more client had so many samples."""
+        keys, sizes = (
+            np.append(self.clients.keys[who], np.uint64(0)),
+            np.append(self.clients.sizes[who], size),
+        )
+        plan = make_plan(self.recipe, t, keys, sizes, self.task.draws)
+        return on(Plan(*(None if part is None else part[:-1] for part in plan)), like.device)
+
+    def _mapped_turns(
+        self, theta: Params, data: Data, plan: Plan, own: Tensor | None, step: float | Tensor
+    ) -> ClientReply:
+        """The client function, mapped."""
 
         def turn(data: Data, rows: tuple[Tensor | None, ...], own: Tensor | None) -> ClientReply:
             return self.client(self.task, self.recipe, step, theta, data, Plan(*rows), own)
 
+        over_plan = tuple(None if part is None else 0 for part in plan)
+        dims = (0, over_plan, None if own is None else 0)
         reply: ClientReply = _mapped(turn, dims, data, tuple(plan), own)
         return reply
 
-    def _captured_turns(
+    def _captured_steps(
         self, theta: Params, data: Data, plan: Plan, own: Tensor | None, step: float
     ) -> ClientReply:
         """Option II in mini-batches on CUDA: one step is captured and replayed."""
         assert plan.steps is not None
         if self._by_hand and self._conv is None:
-            self._conv = conv_steps(self.task, data.x)
+            plain = self._optimiser.plain and self.task.training is None
+            self._conv = conv_steps(self.task, data.x) if plain else None
             self._by_hand = self._conv is not None
             if self._conv is not None:
-                self._graphed = GraphedSteps(self._conv.step, int(self.clients.sizes.max()))
+                self._graphed = GraphedSteps(self._conv.captured_step, int(self.clients.sizes.max()))
         if self._conv is not None:
             images = self._conv.prepare(data)
             j, losses = self._conv.estimate(theta, images, plan.identity, own)
             data = images if self.task.augment is None else data
         else:
+            j, losses = self._estimates(theta, data, plan.identity, own)
+        begin = begun(select(theta, j), self._optimiser)
+        return ClientReply(j, losses, self._graphed(begin, data, plan.steps, plan.draws, step))
 
-            def judge(data: Data, rows: Tensor | None, own: Tensor | None) -> Any:
-                return estimate(self.task, theta, data, Plan(rows, None), own)
+    def _estimates(
+        self, theta: Params, data: Data, rows: Tensor | None, own: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Identities [c] and losses [c, k]. Those who were sent one model judge it together, so that its
+        convolutions are those of one model.
+        """
 
-            dims = (0, None if plan.identity is None else 0, None if own is None else 0)
-            j, losses = _mapped(judge, dims, data, plan.identity, own)
-        update = self._graphed(select(theta, j), data, plan.steps, plan.draws, step)
-        return ClientReply(j, losses, update)
+        def judge(data: Data, rows: Tensor | None, own: Tensor | None) -> Any:
+            return estimate(self.task, theta, data, Plan(rows, None), own)
 
-    def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> int:
-        """Clients of a chunk, by the largest of those who take part."""
+        over_rows = None if rows is None else 0
+        if own is None:
+            found: tuple[Tensor, Tensor] = _mapped(judge, (0, over_rows, None), data, rows, None)
+            return found
+        losses = data.weight.new_full((len(own), model_count(theta)), torch.nan)
+        for j in sorted(set(own.tolist())):
+            who, model = torch.nonzero(own == j)[:, 0], select(theta, j)
+
+            def alone(data: Data, rows: Tensor | None, model: Params = model) -> Tensor:
+                return mean_loss(self.task, model, data if rows is None else take(data, rows))
+
+            mine = Data(*(part[who] for part in data)), None if rows is None else rows[who]
+            losses[who, j] = _mapped(alone, (0, over_rows), *mine)
+        return own, losses
+
+    def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> Callable[[int], int]:
+        """Clients of a chunk, by the samples that they are padded to."""
         like, largest = next(iter(theta.values())), int(who[clients.sizes[who.numpy()].argmax()])
         data = clients.one(largest, like.device, like.dtype)
-        one = client_bytes(self.task, self.recipe, theta, data)
-        return self._limit.cap(chunk_size(self.budget, one, len(data.x), len(who)))
+        need = bytes_by_rows(self.task, self.recipe, theta, data)
+        return lambda rows: self._limit.cap(chunk_size(self.budget, need(rows), rows, len(who)))

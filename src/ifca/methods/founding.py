@@ -29,6 +29,7 @@ from ifca.methods.referee import Sums, above_zero
 Floats = NDArray[np.float64]
 AGAIN = 16  # rounds after which free places are tried; then after four times as many, and so on
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
+FOUNDERS, NUMBERS = 2**15, 2**26  # clients whose solutions are put into groups, and numbers of theirs
 
 
 def groups_of(problem: Problem, solutions: Solutions) -> tuple[Tensor, list[Savings]]:
@@ -45,9 +46,12 @@ def founded(
 ) -> tuple[Tensor, Savings | None]:
     """A group of each client [m], -1 for one that sent nothing; and what clients said of two proposals."""
     here = solutions.answered
-    points, keys = points_of(solutions.theta)[here.numpy()], keys[here.numpy()]
+    most = min(FOUNDERS, NUMBERS // sum(value[0].numel() for value in solutions.theta.values()))
+    if int(here.sum()) > most:
+        return _founded_by_some(solutions, compare, k, keys, alpha, most), None
+    points, keys = points_of({n: v[here] for n, v in solutions.theta.items()}), keys[here.numpy()]
     groups = torch.full(here.shape, -1)
-    k = min(k, len(np.unique(points, axis=0)))
+    k = distinct(points, k)
     if k < 2:
         groups[here] = 0
         return groups, None
@@ -58,6 +62,37 @@ def founded(
     found = _compared(solutions, compare, here, proposals)
     groups[here] = proposals[_loses(found, alpha)]
     return groups, found
+
+
+def _founded_by_some(
+    solutions: Solutions, compare: Compare, k: int, keys: UInts, alpha: float, most: int
+) -> Tensor:
+    """The same of very many clients: some of them, by their keys, are put into groups; every other joins the
+    group whose mean solution is nearest to its own.
+    """
+    here = torch.nonzero(solutions.answered)[:, 0]
+    some = here[torch.from_numpy(np.argsort(keys[here.numpy()], kind="stable")[:most])].sort().values
+    founders = torch.zeros_like(solutions.answered)
+    founders[some] = True
+    first = founded(solutions._replace(answered=founders), compare, k, keys, alpha)[0][some]
+    values = [value.flatten(1) for value in solutions.theta.values()]
+    flat = values[0] if len(values) == 1 else torch.cat(values, 1)  # one is not copied
+    means = group_means({"": flat[some.to(flat.device)]}, first)[""].double()
+    groups = torch.full(solutions.answered.shape, -1)
+    for part in torch.split(here, most):
+        groups[part] = torch.cdist(flat[part.to(flat.device)].double(), means).argmin(1).cpu()
+    groups[some] = first
+    return groups
+
+
+def distinct(points: Floats, most: int) -> int:
+    """How many different points there are, as far as that matters: most is the most that is counted."""
+    left = np.ones(len(points), np.bool_)
+    for count in range(most):
+        if not left.any():
+            return count
+        left &= (points != points[left.argmax()]).any(1)
+    return most
 
 
 def founded_by_several(
@@ -142,7 +177,7 @@ def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts
         own = {j: points[groups.numpy() == j] for j in set(groups.tolist())}
         spread = {j: float(np.square(some - some.mean(0)).sum()) for j, some in own.items()}
         most = max(sorted(spread), key=lambda j: spread[j])
-        if len(np.unique(own[most], axis=0)) < 2:
+        if distinct(own[most], 2) < 2:
             break
         inside = groups == most
         part = k_means(own[most], 2, keys[inside.numpy()])

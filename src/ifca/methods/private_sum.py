@@ -54,11 +54,16 @@ def clipped(recipe: Recipe, theta: Params, reply: ClientReply) -> tuple[Params, 
     """The updates of c clients with changes of length C at most [c, ...], and which were longer [c]."""
     moved = {name: value.double() for name, value in change(recipe, theta, reply).items()}
     square = sum((value.flatten(1).square().sum(1) for value in moved.values()), torch.zeros(()))
-    factor = recipe.dp_clip / square.sqrt().clamp(min=recipe.dp_clip)  # [c], 1 where it is short enough
+    factor = clip_factor(recipe, square.sqrt())
     short = {name: value * factor.reshape(-1, *[1] * (value.dim() - 1)) for name, value in moved.items()}
     if recipe.option == "model":
         short = {name: theta[name][reply.identity].double() + value for name, value in short.items()}
     return short, (factor < 1).cpu()
+
+
+def clip_factor(recipe: Recipe, length: Tensor) -> Tensor:
+    """What changes of these lengths [c] are multiplied by: 1 where one is short enough."""
+    return recipe.dp_clip / length.clamp(min=recipe.dp_clip)
 
 
 def noised(

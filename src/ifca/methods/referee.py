@@ -132,12 +132,13 @@ def compared(groups: Sequence[int], own: Tensor) -> tuple[Tensor, Tensor]:
     """
     number = {group: at for at, group in enumerate(groups)}
     place = {pair: len(groups) + at for at, pair in enumerate(pairs_of(groups))}
-    rows = {}
+    rows = []
     for a in groups:
         others = [b for b in groups if b != a]
-        rows[a] = [*(number[b] for b in others), *(place[min(a, b), max(a, b)] for b in others)]
-    mine = own.tolist()
-    return torch.tensor([number[a] for a in mine]), torch.tensor([rows[a] for a in mine])
+        rows.append([*(number[b] for b in others), *(place[min(a, b), max(a, b)] for b in others)])
+    at = torch.full((max(groups) + 1,), -1)
+    at[list(groups)] = torch.arange(len(groups))
+    return at[own], torch.tensor(rows)[at[own]]
 
 
 def added(evidence: Tensor, groups: Sequence[int], own: Tensor, found: Savings) -> Tensor:

@@ -41,26 +41,26 @@ class FollowedNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised by the samples that weigh something."""
-        present = self.now.samples(self.name, x).weight.reshape(-1, *[1] * (x.dim() - 1))
+        present = self.now.samples(self.name, x).weight  # [n]
         given, x = x.dtype, x.to(present.dtype)
-        over = [0, *range(2, x.dim())]
+        within = list(range(2, x.dim()))  # the places of a sample
         count = present.sum() * x[0, 0].numel()  # values per channel
+        enough = count > 1
 
         def mean_of(values: Tensor) -> Tensor:
-            return (values * present).sum(over) / count.clamp(min=1)
+            return present @ (values.sum(within) if within else values) / count.clamp(min=1)
 
         mean = mean_of(x)
-        variance = mean_of((x - self._wide(mean, x)) ** 2)
-        enough = count > 1
+        centred = x - self._wide(mean, x)
+        variance = mean_of(centred.square())
         before = {part: self._statistic(part) for part in ("running_mean", "running_var")}
         self._move("running_mean", mean, enough)
         self._move("running_var", variance * count / (count - 1).clamp(min=1), enough)
-        mean = torch.where(enough, mean, before["running_mean"])
-        variance = torch.where(enough, variance, before["running_var"])
-        y = (x - self._wide(mean, x)) / self._wide((variance + self.eps).sqrt(), x)
+        scale = torch.where(enough, variance, before["running_var"]).add(self.eps).rsqrt()
+        offset = torch.where(enough, 0, mean - before["running_mean"]) * scale
         if self.weight is not None and self.bias is not None:
-            y = y * self._wide(self.weight, x) + self._wide(self.bias, x)
-        return y.to(given)
+            scale, offset = scale * self.weight, offset * self.weight + self.bias
+        return (centred * self._wide(scale, x) + self._wide(offset, x)).to(given)
 
     def _statistic(self, part: str) -> Tensor:
         """As it is now: a layer that is used twice in a pass has moved it already."""

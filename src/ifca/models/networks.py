@@ -154,3 +154,8 @@ def femnist_cnn(classes: int = 62) -> nn.Module:
             out=nn.Linear(2048, classes),
         )
     )
+
+
+def has_convolutions(module: nn.Module | None) -> bool:
+    """Whether the model has convolutions, which gain nothing from other clients' beside them."""
+    return module is not None and any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, help="default: one per GPU")
     parser.add_argument("--seeds", default=None)
     parser.add_argument("--algorithms", default=None)
     parser.add_argument("--settings", default=None)
@@ -41,7 +41,7 @@ def main() -> None:
                 algorithms=chosen_names(given.algorithms),
                 settings=chosen_names(given.settings),
             )
-            estimate = Estimate(given.workers)
+            estimate = Estimate()
 
             def say(line: Line, done: int, of: int, name: str = name, estimate: Estimate = estimate) -> None:
                 sys.stdout.write(f"{name}: {estimate.describe(line, done, of)}\n")

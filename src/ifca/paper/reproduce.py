@@ -22,7 +22,7 @@ class Choice:
 
     quick: bool = False
     device: str = "auto"
-    workers: int = 1
+    workers: int | None = None
     seeds: range | None = None
     algorithms: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic.dataclasses import dataclass
 
-from ifca.core.attacks import Attack, attackers, kind_of
 from ifca.core.errors import InvalidInput
-from ifca.data import Clients
 from ifca.runs.data_config import STRICT
+
+if TYPE_CHECKING:
+    from ifca.core.attacks import Attack
+    from ifca.data import Clients
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -30,6 +34,8 @@ class AttackConfig:
 
     def of(self, clients: Clients, seed: int) -> Attack:
         """The attack among some clients."""
+        from ifca.core.attacks import attackers
+
         return attackers(
             self.name,
             ids=clients.ids,
@@ -46,6 +52,8 @@ class AttackConfig:
         """The attack of a node's one client, who knows no others; None: it is not named."""
         if client.ids[0] not in self.clients:
             return None
+        from ifca.core.attacks import Attack, kind_of
+
         kind = kind_of(self.name)
         strength = kind.strength if self.strength is None else self.strength
         return Attack(kind, (0,), (int(client.keys[0]),), strength, seed)
@@ -55,6 +63,8 @@ def check_on_flower(attack: AttackConfig | None) -> None:
     """Refuse what clients of a real federation cannot rehearse."""
     if attack is None:
         return
+    from ifca.core.attacks import kind_of
+
     if not kind_of(attack.name).alone:
         raise InvalidInput(
             f"attack.name: {attack.name} needs to know what other clients send, which no client of a "

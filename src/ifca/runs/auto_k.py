@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
-from ifca.methods import Method, method_names, method_of
 from ifca.runs.auto_rounds import rounds_of
+
+if TYPE_CHECKING:
+    from ifca.methods import Method
 
 AUTO: Literal["auto"] = "auto"
 MOST = 10
@@ -31,6 +33,8 @@ K = Annotated[int | Literal["auto"] | None, BeforeValidator(_number_or_auto)]
 
 def recipe_of(given: Mapping[str, Any], m: int) -> Recipe:
     """The recipe of a config's keys, or of the arguments of Python, for m clients."""
+    from ifca.methods import method_of
+
     values = {field.name: given[field.name] for field in fields(Recipe)}
     k = most_clusters(given["k"], method_of(given["algorithm"]), m)
     return Recipe(**values | {"k": k} | rounds_of(given))
@@ -48,5 +52,7 @@ def most_clusters(k: int | str | None, method: Method, m: int) -> int:
         return min(m, MOST)
     if not method.clustered or number is None:
         return Recipe.k
+    from ifca.methods import method_names, method_of
+
     able = ", ".join(name for name in method_names() if method_of(name).at_most_k)
     raise InvalidInput(f'k: {method.name} needs a number of clusters; "auto" is for {able}')

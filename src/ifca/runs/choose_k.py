@@ -18,6 +18,7 @@ from ifca.data.files import write_atomically
 from ifca.data.formats.json_file import read_json
 from ifca.methods import method_of
 from ifca.methods.ifca import IFCA
+from ifca.runs.by_workers import OnDone, silent, train_folders
 from ifca.runs.clients_table import read_clients
 from ifca.runs.config import Config, config_dict, with_absolute_paths
 from ifca.runs.make import make_federation, make_job, register_own
@@ -27,6 +28,7 @@ from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, check_unused, new_directory, same_config
 from ifca.runs.supported_k import Ended, loss_silhouette, stability, supported
 from ifca.runs.titled import Titled
+from ifca.runs.units.pool import workers_of
 from ifca.training.preflight import check
 from ifca.training.privacy import refuse_search
 
@@ -43,8 +45,20 @@ class Begun(TypedDict):
     data: str
 
 
-def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object = None) -> dict[str, Any]:
-    """Train every k from every seed, as far as it is not done; write and return what was found."""
+def choose_k(
+    config: Config,
+    ks: range,
+    seeds: int,
+    out: Path,
+    callback: object = None,
+    workers: int | None = 1,
+    on_done: OnDone = silent,
+) -> dict[str, Any]:
+    """Train every k from every seed, as far as it is not done; write and return what was found.
+
+    workers: processes that train, each on a GPU of its own in turn; None: one per GPU. on_done: told what
+    they have trained.
+    """
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
     config = _base(config)
@@ -55,6 +69,9 @@ def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object 
         if one.config.seed == config.seed and one.config.k in (ks[0], ks[-1]):
             check(make_job(one.config, federation, code))
     begin_study(config, federation, out, "choose-k")
+    if (count := workers_of(workers, config.device)) > 1:
+        folders = [_begun(one, out, code) for one in jobs]
+        train_folders(folders, count, config.device, on_done)
     rows = []
     for done, one in enumerate(jobs, 1):
         title = f"{one.title} ({done} of {len(jobs)})"
@@ -63,20 +80,6 @@ def choose_k(config: Config, ks: range, seeds: int, out: Path, callback: object 
     result = _result(config, ks, rows) | {"clients": len(federation.train)}
     write_atomically(out / RESULT, json.dumps(result, indent=2, allow_nan=False).encode())
     return result
-
-
-def parse_range(text: str) -> range:
-    """1:6 is every k from 1 to 6; 4 is 4 alone."""
-    first, colon, last = text.partition(":")
-    try:
-        low, high = int(first), int(last if colon else first)
-    except ValueError:
-        raise InvalidInput(f"--k {text}: expected two whole numbers, such as 1:6") from None
-    if low < 1:
-        raise InvalidInput(f"--k {text}: k must be at least 1, got {low}")
-    if high < low:
-        raise InvalidInput(f"--k {text}: the range is empty, {high} is less than {low}")
-    return range(low, high + 1)
 
 
 @dataclass(frozen=True)
@@ -138,11 +141,17 @@ def _jobs(config: Config, ks: range, seeds: int) -> list[_Planned]:
     return found
 
 
+def _begun(one: _Planned, out: Path, code: Code) -> Path:
+    """The folder of a training; made where there is none yet."""
+    folder = out / one.folder / f"seed-{one.config.seed}"
+    if not (folder / CONFIG).exists():
+        new_directory(one.config, folder, code)
+    return folder
+
+
 def _one(one: _Planned, federation: Federation, out: Path, callback: Callback, code: Code) -> Row:
     """One k and seed: trained in a run folder of its own, or read from it where that is done."""
-    config, folder = one.config, out / one.folder / f"seed-{one.config.seed}"
-    if not (folder / CONFIG).exists():
-        new_directory(config, folder, code)
+    config, folder = one.config, _begun(one, out, code)
     try:
         summary = go_on(config, federation, folder, callback, code)
     except Diverged as failure:

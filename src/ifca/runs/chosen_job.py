@@ -13,10 +13,8 @@ from ifca.data.sources.table_files import check_no_spreadsheet, kind_of
 from ifca.runs.complaints import did_you_mean
 from ifca.runs.config import Config, config_dict, config_of, read_config, without_none
 from ifca.runs.given_code import check_given_code
-from ifca.runs.inspect_data import config_of_path
 from ifca.runs.own_data_config import OwnFiles
 from ifca.runs.presets import PRESETS, presets
-from ifca.runs.run_folder import CONFIG, is_run_folder
 
 DATA_FILES = (*TABLES, ".npz", ".json")
 BASELINES = ("global", "local")
@@ -42,6 +40,8 @@ def chosen_job(
         if what is not None:
             raise InvalidInput(f"give {what} or --preset {preset}, not both")
         what = _preset_file(preset)
+    if what is not None and kind_of(what) in TABLES and not what.exists():
+        raise InvalidInput(f"{what}: no such file or folder")
     if what is not None and (what.is_dir() or kind_of(what) in TABLES):
         return _of_data(what, columns, settings, overrides)
     if what is not None:
@@ -70,6 +70,8 @@ def _of_data(
     path: Path, columns: dict[str, Any], settings: list[str] | None, overrides: dict[str, Any]
 ) -> Config:
     """What 'ifca data inspect' advises for a table or a folder, with two baselines to compare with."""
+    from ifca.runs.inspect_data import config_of_path
+
     _check_folder(path)
     _check_columns(path, columns, settings or [])
     config = config_of_path(path, columns)
@@ -84,6 +86,8 @@ def _of_data(
 
 def _check_folder(path: Path) -> None:
     """Refuse a folder that is not one of data, and say what it is for."""
+    from ifca.runs.run_folder import CONFIG, is_run_folder
+
     if not path.is_dir():
         return
     if is_run_folder(path):

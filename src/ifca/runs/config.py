@@ -11,14 +11,11 @@ import tomli_w
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from ifca.core.attacks import kind_of
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data.formats.json_file import schema
 from ifca.data.formats.toml_file import read_toml
 from ifca.engines.precision import Precision
-from ifca.methods import method_of
-from ifca.methods.aggregation import rule_of
 from ifca.runs.attack_config import AttackConfig
 from ifca.runs.auto_k import K
 from ifca.runs.auto_rounds import Rounds, rounds_of
@@ -107,6 +104,10 @@ class Config(Recipe):
 
 def check_names(config: Config, source: Path | str) -> None:
     """Refuse methods and rules that nobody knows; the user's own, module:NAME, are found with their code."""
+    from ifca.core.attacks import kind_of
+    from ifca.methods import method_of
+    from ifca.methods.aggregation import rule_of
+
     try:
         for name in (config.algorithm, *config.baselines):
             if ":" not in name:

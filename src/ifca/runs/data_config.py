@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
-from ifca.data import (
-    Deal,
-    Federation,
-    Population,
-    femnist,
-    mixture_of_regressions,
-    mnist_writers,
-    partition,
-    read_mnist,
-    rotated_cifar,
-    rotated_digits,
-    rotated_mnist,
-)
-from ifca.data.partition import read_samples
-from ifca.data.public.digits import read_digits
+from ifca.data.dealing import Deal
+from ifca.data.population import Population
+
+if TYPE_CHECKING:  # a wrong config is refused before anything heavy is imported
+    from ifca.data import Federation
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -46,6 +36,8 @@ class DigitsData:
 
     def federation(self, seed: int) -> Federation:
         """Deal."""
+        from ifca.data import rotated_digits
+
         return rotated_digits(**_arguments(self, seed))
 
 
@@ -75,6 +67,8 @@ class SyntheticData:
 
     def federation(self, seed: int) -> Federation:
         """Draw."""
+        from ifca.data import mixture_of_regressions
+
         return mixture_of_regressions(**_arguments(self, seed))[0]
 
 
@@ -108,6 +102,8 @@ class RotatedMnistData(RotatedData):
 
     def federation(self, seed: int) -> Federation:
         """Read and deal."""
+        from ifca.data import rotated_mnist
+
         return rotated_mnist(**_arguments(self, seed))
 
 
@@ -123,6 +119,8 @@ class RotatedCifarData(RotatedData):
 
     def federation(self, seed: int) -> Federation:
         """Read and deal."""
+        from ifca.data import rotated_cifar
+
         return rotated_cifar(**_arguments(self, seed))
 
 
@@ -140,6 +138,8 @@ class FemnistData:
 
     def federation(self, _seed: int) -> Federation:
         """Read; LEAF has dealt and split already."""
+        from ifca.data import femnist
+
         return femnist(self.folder, min_images=self.min_images, files=self.files)
 
 
@@ -163,6 +163,8 @@ class WritersData:
 
     def federation(self, seed: int) -> Federation:
         """Read and split."""
+        from ifca.data import mnist_writers
+
         return mnist_writers(**_arguments(self, seed))
 
 
@@ -192,6 +194,8 @@ class PartitionData:
         """Read and deal."""
         if (self.path is None) == (self.source == "npz"):
             raise InvalidInput('data.path names the file of data.source = "npz", and of no other source')
+        from ifca.data import partition
+
         return partition(
             *self._samples(),
             deal=self.deal,
@@ -203,6 +207,10 @@ class PartitionData:
 
     def _samples(self) -> tuple[Any, ...]:
         """x, y, and x_test, y_test where there are any."""
+        from ifca.data import read_mnist
+        from ifca.data.partitioning import read_samples
+        from ifca.data.public.digits import read_digits
+
         if self.source == "mnist":
             train, test = read_mnist(self.folder)
             return (*train, *test)

@@ -16,6 +16,7 @@ from ifca.core.errors import Diverged, InvalidInput, Unreadable
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
 from ifca.data.formats.json_file import read_json
+from ifca.runs.by_workers import train_folders
 from ifca.runs.comparison import comparison
 from ifca.runs.config import Config
 from ifca.runs.make import make_federation
@@ -24,6 +25,7 @@ from ifca.runs.run_code import kept_code
 from ifca.runs.run_folder import CONFIG, SEEDS, begin_again, check_unused, new_directory, open_directory
 from ifca.runs.summary_file import SUMMARY, read_seeds_summary, write_summary
 from ifca.runs.titled import Titled
+from ifca.runs.units.pool import workers_of
 
 Summary = dict[str, Any]
 
@@ -64,10 +66,13 @@ def seeds_summary(out: Path) -> Summary | None:
     return read_seeds_summary(out) if (out / SUMMARY).exists() else None
 
 
-def go_on_seeds(out: Path, callback: object, train: Train, *, trust: bool = False) -> Summary:
+def go_on_seeds(
+    out: Path, callback: object, train: Train, *, trust: bool = False, workers: int | None = 1
+) -> Summary:
     """Train the seeds that are not done, then compare; a finished comparison is left as it is.
 
-    train: trains all methods of a config in a run folder, as far as they are not done.
+    train: trains all methods of a config in a run folder, as far as they are not done. workers: processes
+    that train, each on a GPU of its own in turn; None: one per GPU.
     """
     if (done := seeds_summary(out)) is not None:
         return done
@@ -79,6 +84,7 @@ def go_on_seeds(out: Path, callback: object, train: Train, *, trust: bool = Fals
     runs: dict[int, tuple[Path, Summary]] = {}
     data = set()
     with working_in(out):
+        train_folders([folder for folder, _ in folders], workers_of(workers, first.device), first.device)
         for i, (folder, seed) in enumerate(folders, 1):
             if not (folder / CONFIG).is_file():
                 new_directory(replace(first, seed=seed), folder, code)

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
-from ifca.data import Client, Federation
 from ifca.data.fit_preparation import Override
 from ifca.data.problems import Complain, refuse
-from ifca.data.sources.columns import Columns, Rows
-from ifca.data.sources.folder import (
-    folder_clients,
-    folder_rows,
-    table_clients,
-    table_rows,
-)
-from ifca.data.sources.huggingface import dataset_clients, read_hugging_face
-from ifca.data.sources.leaf import leaf_clients
 from ifca.runs.own_code import Code
 from ifca.runs.own_modules import own_function
 from ifca.runs.scaled import Scale
+
+if TYPE_CHECKING:  # a wrong config is refused before anything heavy is imported
+    from ifca.data import Client, Federation
+    from ifca.data.sources.columns import Columns, Rows
 
 STRICT = ConfigDict(extra="forbid", strict=True)
 Positive = Annotated[int, Field(ge=1)]
@@ -55,6 +49,8 @@ class OwnFiles:
 
     def reading(self, seed: int) -> Columns:
         """How to read, in the words of the readers."""
+        from ifca.data.sources.columns import Columns
+
         label = getattr(self, "label", None)
         return Columns(
             label=(label,) if isinstance(label, str) else tuple(label or ()),
@@ -76,6 +72,8 @@ class OwnFiles:
 
     def federation(self, seed: int) -> Federation:
         """Read and put together."""
+        from ifca.data import Federation
+
         return Federation.from_clients(self.clients(seed), self.classes)
 
 
@@ -100,10 +98,14 @@ class FolderData(OwnFiles):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per file."""
+        from ifca.data.sources.folder import folder_clients
+
         return folder_clients(Path(self.path), self.reading(seed), complain)
 
     def rows(self, seed: int, complain: Complain = refuse) -> list[Rows]:
         """The rows of tables, before they are numbers; none where the files hold arrays."""
+        from ifca.data.sources.folder import folder_rows
+
         return folder_rows(Path(self.path), self.reading(seed), complain)
 
 
@@ -117,10 +119,14 @@ class TableData(FolderData):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per value of the client column."""
+        from ifca.data.sources.folder import table_clients
+
         return table_clients(Path(self.path), self.reading(seed), complain)
 
     def rows(self, seed: int, complain: Complain = refuse) -> list[Rows]:
         """The rows of the table, client by client."""
+        from ifca.data.sources.folder import table_rows
+
         return table_rows(Path(self.path), self.reading(seed), complain)
 
 
@@ -132,6 +138,8 @@ class LeafData(OwnFiles):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per user."""
+        from ifca.data.sources.leaf import leaf_clients
+
         return leaf_clients(Path(self.path), self.reading(seed), complain)
 
 
@@ -149,6 +157,8 @@ class HuggingFaceData(OwnFiles):
 
     def clients(self, seed: int, complain: Complain = refuse) -> list[Client]:
         """A client per value of the client column."""
+        from ifca.data.sources.huggingface import dataset_clients, read_hugging_face
+
         return dataset_clients(read_hugging_face(self.path), self.reading(seed), complain)
 
 
@@ -181,6 +191,8 @@ class FunctionData:
         return self._as_federation(made)
 
     def _as_federation(self, made: Any) -> Federation:
+        from ifca.data import Client, Federation
+
         if isinstance(made, Federation):
             return made
         if isinstance(made, Mapping):

@@ -14,13 +14,16 @@ from ifca.core.errors import Diverged, InvalidInput, RunFolderWarning, Unreadabl
 from ifca.core.initial import best_restart
 from ifca.data import Federation
 from ifca.data.files import working_in
+from ifca.engines.ranks import launched
 from ifca.methods import facts_of
 from ifca.runs.auto_k import K
+from ifca.runs.by_workers import train_restarts
 from ifca.runs.chosen_methods import folder_name, other_method, with_methods
 from ifca.runs.comparison import comparison
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.continued import with_before
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.on_ranks import leading
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
 from ifca.runs.results import restart_report, write_results
@@ -38,6 +41,7 @@ from ifca.runs.run_folder import (
 )
 from ifca.runs.served import compared
 from ifca.runs.summary_file import SUMMARY, finished_summary, write_summary
+from ifca.runs.units.pool import workers_of
 from ifca.training import Fitted, Job
 from ifca.training.personalise import personalise
 from ifca.training.preflight import check
@@ -46,14 +50,19 @@ Summary = dict[str, Any]
 MakeJob = Callable[[Config, Federation, Code], Job]
 
 
-def run(config: Config, out: Path, callback: object = None) -> Summary:
-    """Train a new run in an unused folder; callback: with some of the methods of a Callback, or None."""
+def run(config: Config, out: Path, callback: object = None, workers: int | None = 1) -> Summary:
+    """Train a new run in an unused folder; callback: with some of the methods of a Callback, or None.
+
+    workers: processes that train its restarts, each on a GPU of its own in turn; None: one per GPU.
+    """
     config = with_absolute_paths(config)
     code = code_of(config)  # as it is now: what is edited later is for later runs
     federation = make_federation(config, code)
     check_jobs(config, federation, code)
     new_directory(config, out, code)
-    return go_on(config, federation, out, callback, code)
+    train_restarts(out, config.restarts, workers_of(workers, config.device), config.device)
+    with leading(config, code):
+        return go_on(config, federation, out, callback, code)
 
 
 def check_jobs(config: Config, federation: Federation, code: Code, make: MakeJob = make_job) -> None:
@@ -72,11 +81,13 @@ def compare(
     callback: object = None,
     methods: Sequence[str] | None = None,
     seeds: int = 1,
+    workers: int | None = 1,
 ) -> Summary:
     """Train methods on the same data, side by side, and say which is best (`comparison` of the summary).
 
     methods: their names, also module:NAME of your own; None: the paper's, and clove. seeds: how many, from
-    that of the config on; where there are several, each has a run folder of its own in out.
+    that of the config on; where there are several, each has a run folder of its own in out. workers:
+    processes that train the seeds, each on a GPU of its own in turn; None: one per GPU.
     """
     if seeds < 1:
         raise InvalidInput(f"--seeds must be at least 1, got {seeds}")
@@ -85,11 +96,14 @@ def compare(
     federation = make_federation(config, code)
     asked = config if methods is not None else replace(config, baselines=())  # of all, some may be unable
     check_jobs(asked, federation, code)
+    if seeds > 1 and launched():
+        raise InvalidInput("--seeds: several trainings need no torchrun; use --workers")
     if seeds > 1:
         begin_seeds(config, seeds, out, code)
-        return go_on_seeds(out, callback, go_on)
+        return go_on_seeds(out, callback, go_on, workers=workers)
     new_directory(config, out, code)
-    return go_on(config, federation, out, callback, code)
+    with leading(config, code):
+        return go_on(config, federation, out, callback, code)
 
 
 def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
@@ -102,7 +116,8 @@ def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
     config = open_directory(out)
     begin_again(out, config)
     code = kept_code(out, config, trust)
-    return go_on(config, make_federation(config, code), out, callback, code)
+    with leading(config, code):
+        return go_on(config, make_federation(config, code), out, callback, code)
 
 
 def go_on(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from ifca.core.errors import InvalidInput
-from ifca.data import Federation
+
+if TYPE_CHECKING:
+    from ifca.data import Federation
 
 Scale = bool | Literal["auto"]
 
@@ -37,6 +37,8 @@ def scaled(
 
 def is_table(federation: Federation) -> bool:
     """Whether a sample is a row of floats."""
+    import torch
+
     return len(federation.input_shape) == 1 and federation.train.x.dtype != torch.uint8
 
 

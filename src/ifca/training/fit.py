@@ -17,6 +17,7 @@ from ifca.core.types import ClusterState, places_of
 from ifca.engines.base import Engine
 from ifca.engines.live_models import compact, score_live
 from ifca.engines.precision import products
+from ifca.training.dealt_clients import begun
 from ifca.training.early_stopping import ending
 from ifca.training.evaluate import Evaluation, evaluate
 from ifca.training.halving import Attempt, attempt, begin, retreat
@@ -84,7 +85,8 @@ def fit(
 
     history: the records of the rounds before the state to go on from.
     """
-    records, began = list(history), time.perf_counter()
+    records, began, given = list(history), time.perf_counter(), job
+    job, on_round = begun(job, restart, resume, on_round)
     job = job.placed()
     resume = None if resume is None else _in_order(resume, job.names)
     with products(job.precision):
@@ -107,10 +109,17 @@ def fit(
         while True:
             try:
                 latest = train(now.job, now.problem, now.engine, latest, told)
-                return _ended(now, restart, latest, records)
+                return _alone(_ended(now, restart, latest, records), given)
             except Diverged as reason:  # noqa: PERF203
                 latest = retreat(now.job, latest, reason)
                 now = attempt(job, len(latest.progress.halved))
+
+
+def _alone(fitted: Fitted, given: Job) -> Fitted:
+    """What was trained on several ranks, as if it had been on this one: what follows is done here alone."""
+    if fitted.job.ranks is None:
+        return fitted
+    return replace(fitted, job=replace(fitted.job, federation=given.federation, ranks=None, mine=None))
 
 
 def _ended(now: Attempt, restart: int, last: ClusterState, history: list[Record]) -> Fitted:

@@ -19,11 +19,13 @@ from ifca.core.types import Params, Task, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.aside import WithAside
 from ifca.engines.base import Engine, TurnEngine
+from ifca.engines.distributed import DistributedEngine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
 from ifca.engines.lying import Lying
 from ifca.engines.memory_budget import default_budget
-from ifca.engines.precision import Precision, storage
+from ifca.engines.precision import Precision, check_precision, storage
+from ifca.engines.ranks import Ranks
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.methods import Method, method_of
 from ifca.methods.aggregation import rule_of
@@ -31,7 +33,8 @@ from ifca.methods.fedbn import check_batch_norm
 from ifca.methods.local_models import LOCAL
 from ifca.methods.registry import shared_parameters
 from ifca.models.batch_norm import entries_of
-from ifca.models.networks import logistic
+from ifca.models.channels_last import channels_last
+from ifca.models.networks import has_convolutions, logistic
 from ifca.models.task import Factory, Loss, Metric, made, make_draw, make_task
 from ifca.training.poisoned import poisoned
 
@@ -68,6 +71,8 @@ class Job:
     attack: Attack | None = None  # of some of the clients
     halvings: int = 0  # how often the recipe's step was halved because it diverged
     secret: int | None = None  # what a private job draws noise and participants from; None: the seed
+    ranks: Ranks | None = None  # the processes that train it together; None: this one alone
+    mine: Clients | None = None  # with ranks: the training clients of this one
 
     def __post_init__(self) -> None:
         """Refuse a k that the federation cannot fill."""
@@ -75,8 +80,7 @@ class Job:
             raise InvalidInput(
                 f"engine must be one of {', '.join(get_args(EngineName))}, got {self.engine!r}"
             )
-        if self.device.type == "cpu" and self.precision in ("tf32", "bfloat16"):
-            raise InvalidInput(f"precision {self.precision} is for CUDA; on a CPU use float32 or float64")
+        check_precision(self.precision, self.device)
         m = len(self.federation.train)
         rule_of(self.recipe)  # refuses one that is not known
         if self.recipe.private and not self.method.private:
@@ -123,16 +127,25 @@ class Job:
     @cached_property
     def task(self) -> Task:
         """The model as a function, with its loss."""
-        regression = self.federation.classes is None
-        low = torch.bfloat16 if self.precision == "bfloat16" else None
+        return self._task(self.template)
+
+    @cached_property
+    def faster_task(self) -> Task:
+        """The same function, where a CPU is faster by another order of its layers' numbers."""
+        module = channels_last(
+            self.template, (self.mine or self.federation.train).one(0, CPU, self.dtype).x[:2]
+        )
+        return self.task if module is None else self._task(module)
+
+    def _task(self, module: nn.Module) -> Task:
         scaling = self.federation.target_scaling
         task = make_task(
-            self.template,
+            module,
             self.recipe,
-            regression=regression,
+            regression=self.federation.classes is None,
             device=self.device,
             loss=self.loss,
-            low=low,
+            low=torch.bfloat16 if self.precision == "bfloat16" else None,
             class_weights=self.class_weights,
             target_scale=None if scaling is None else scaling.scale,
         )
@@ -164,10 +177,13 @@ class Job:
 
     def placed(self) -> Job:
         """The job with its data on its GPU, where that leaves room to work."""
-        parts = [self.federation.train, *([self.federation.test] if self.federation.test else [])]
+        train = self.mine or self.federation.train
+        parts = [train, *([self.federation.test] if self.federation.test else [])]
         size = sum(part.nbytes for part in parts if part.x.device.type != self.device.type)
         if self.device.type != "cuda" or not size or size > default_budget(self.device):
             return self
+        if self.mine is not None:
+            return replace(self, mine=self.mine.to(self.device))
         return replace(self, federation=self.federation.to(self.device))
 
     def make_engine(self) -> Engine:
@@ -176,15 +192,18 @@ class Job:
             if self.remote is None:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
             return self.remote(self)
+        trains = self.federation if self.mine is None else replace(self.federation, train=self.mine)
         engine = WithAside(
             self.engine_of,
             self.task,
-            poisoned(self.federation, self.attack),
+            poisoned(trains, self.attack),
             self.recipe.seed,
             self.device,
             plain=self.engine == "loop",
             always=self.recipe.early_stopping,
         )
+        if self.ranks is not None:
+            return DistributedEngine(self.ranks, engine, self.federation.train, trains.train)
         return Lying(engine, self.attack) if self.attack is not None and self.attack.kind.lies else engine
 
     def engine_of(self, clients: Clients) -> TurnEngine:
@@ -196,13 +215,14 @@ class Job:
         if self.fast_path and applies(self.task, self.recipe):
             return FastEngine(*parts, **more)
         if self.device.type == "cpu" and self.convolves:
-            return LoopEngine(*parts, **more)  # never slower
+            task = self.faster_task if self.fast_path else self.task
+            return LoopEngine(task, self.recipe, clients, **more)  # never slower than vmap
         return VectorisedEngine(*parts, **more, compiled=self.compiled, by_hand=self.fast_path)
 
     @cached_property
     def convolves(self) -> bool:
-        """Whether the model has convolutions: on a CPU they gain nothing from other clients beside them."""
-        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.template.modules())
+        """Whether the model has convolutions."""
+        return has_convolutions(self.template)
 
     def make_clusterer(self) -> Clusterer:
         """The clusterer of one-shot clustering."""
@@ -235,14 +255,3 @@ class Job:
         inputs = int(torch.Size(self.federation.input_shape).numel())
         recipe = replace(recipe, l2=0.0 if recipe.l2_layers else recipe.l2, l2_layers=())
         return replace(alone, recipe=recipe, model=lambda: logistic(inputs, classes))
-
-
-def choose_device(name: str) -> torch.device:
-    """auto: CUDA where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise InvalidInput("device is cuda, but torch finds no CUDA device here")
-    if name not in ("cpu", "cuda"):
-        raise InvalidInput(f"device must be auto, cpu or cuda, got {name}")
-    return torch.device(name)

@@ -34,7 +34,8 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     """
     job = job.placed()
     first, recipe, clients = job.task.first, job.recipe, job.federation.train
-    if not job.method.personal or recipe.option != "model" or not applies(job.task, recipe):
+    plain = recipe.option == "model" and recipe.batch_size is None and applies(job.task, recipe)
+    if not job.method.personal or not plain:
         raise InvalidInput(
             "local_scores needs local models, option model and plain full-batch steps of a linear first layer"
         )
@@ -42,14 +43,14 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     start = given_models(job) or drawn_models(job, restart)
     like, scratch = start[first.weight], Scratch()
     signal = make_signal(job.task, first, scratch)
-    grams = Grams(clients, bias=first.bias is not None, budget=0)
+    grams = Grams(clients.sizes, bias=first.bias is not None, budget=0)
     loss, correct = torch.empty(len(clients), 1), torch.empty(len(clients), 1)
     size = max(1, (CACHE_ROWS if like.device.type == "cpu" else GPU_ROWS) // int(clients.sizes.max()))
     together = lru_cache(KEPT)(lambda places: _together(tests, places, like))
     with torch.no_grad():
         for begin in range(0, len(clients), size):
             who = torch.arange(begin, min(begin + size, len(clients)))
-            data = load(clients, who.numpy(), like, scratch)
+            data = load(clients, who.numpy(), int(clients.sizes[who.numpy()].max()), like, scratch)
             rest = {
                 n: v.expand(len(who), *v.shape[1:]).clone()
                 for n, v in start.items()

@@ -24,7 +24,7 @@ def problem_of(job: Job, engine: Engine | None = None) -> Problem:
     clients = job.federation.train
 
     def judge(theta: Params, who: Tensor) -> Tensor:
-        return asked().score(theta, clients.subset(who.tolist())).loss
+        return asked().score(theta, clients.subset(who.numpy())).loss
 
     def asked() -> Engine:
         return engine or job.make_engine()

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.identity import identity
-from ifca.core.random import shuffled
+from ifca.core.sampling import drawn_rows
 from ifca.core.types import ClusterState
 from ifca.data import Clients
 from ifca.engines.base import Engine
@@ -52,16 +51,5 @@ def evaluate_unseen(engine: Engine, job: Job, state: ClusterState) -> Unseen | N
 
 def halves(clients: Clients, seed: int) -> tuple[Clients, Clients]:
     """Each client's samples in two random parts, n // 2 and the others; each part in its old order."""
-    order = shuffled(seed, "unseen-split", clients.sizes, clients.keys)  # [m, longest]
-    orders = [row[:n] for row, n in zip(order, clients.sizes, strict=True)]
-    first = [np.sort(row[: len(row) // 2]) for row in orders]
-    second = [np.sort(row[len(row) // 2 :]) for row in orders]
-    return _part(clients, first), _part(clients, second)
-
-
-def _part(clients: Clients, kept: list[NDArray[np.int64]]) -> Clients:
-    """Some samples of each client, by their places among its own."""
-    rows = np.concatenate([start + own for start, own in zip(clients.offsets[:-1], kept, strict=True)])
-    index = torch.from_numpy(rows).to(clients.x.device)
-    offsets = np.cumsum([0, *map(len, kept)]).astype(np.int64)
-    return Clients(clients.x[index], clients.y[index], offsets, clients.ids, clients.true_cluster)
+    first = drawn_rows(seed, "unseen-split", clients.keys, clients.sizes, clients.sizes // 2)
+    return clients.only(first), clients.only(~first)

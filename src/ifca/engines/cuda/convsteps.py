@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
@@ -12,6 +14,7 @@ from ifca.core.types import Data, Params, Task, model_count, select
 from ifca.engines.cuda import convnet
 from ifca.engines.cuda.chain import chain_of
 from ifca.engines.cuda.convnet import ConvNet
+from ifca.engines.cuda.graphed import Steps
 
 AT_ONCE = 4096  # images that models are judged on at a time, all models together
 
@@ -65,6 +68,10 @@ class ConvSteps:
         for name, pull in pulls.items():
             theta[name].sub_(size.view(-1, *[1] * (pull.dim() - 1)) * pull)
         return theta
+
+    def captured_step(self, now: Steps, *given: Any) -> Steps:
+        """The same as engines/cuda/graphed.py takes it."""
+        return now._replace(theta=self.step(now.theta, *given))
 
     def estimate(
         self, theta: Params, data: Data, rows: Tensor | None, own: Tensor | None

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ifca.core import identity as core
-from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
+from ifca.engines.covered import not_fused
 from ifca.methods.aggregation import weighs
 
 try:
@@ -45,12 +45,7 @@ class Judged(NamedTuple):
 
 def applies(task: Task, recipe: Recipe, clients: Clients, device: torch.device) -> bool:
     """uint8 pixels, clients of one size, model averaging of a Linear-ReLU-Linear classifier, CUDA, Triton."""
-    dense = task.first is not None and task.first.bias is not None and len(task.first.dense or ()) == 1
-    alike = int(clients.sizes.min()) == int(clients.sizes.max()) and int(clients.sizes.max()) > 32
-    pixels = clients.x.dtype == torch.uint8
-    plain = task.classifies and task.objective is None and task.penalty is None
-    plain = plain and recipe.option == "model" and optimiser_of(recipe).plain
-    return kernels is not None and device.type == "cuda" and dense and alike and pixels and plain
+    return kernels is not None and not not_fused(task, recipe, clients, device)
 
 
 def bytes_needed(clients: Clients, shape: torch.Size) -> int:

@@ -1,84 +1,118 @@
-"""Mini-batch steps of many clients on a GPU: one step of all of them is captured once and replayed.
+"""Mini-batch steps on a GPU: one step is captured once and replayed.
 
-Launching the few hundred kernels of a step from Python takes longer than running them. The step is core's own
-local_step, mapped over the clients (compiled too where that is asked for), or one written by hand.
+Launching the few hundred kernels of a step from Python takes longer than running them. The step is core's
+own, mapped over the clients (compiled too where that is asked for), or one written by hand. Convolutions of
+many clients at once, each with weights of its own, are slow in cuDNN, so clients may also step one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.utils._pytree import tree_map
 
-from ifca.core.client import batch_of, local_step
+from ifca.core.client import batch_of, local_step, optimised_step
+from ifca.core.optimisers import Moments, Optimiser
 from ifca.core.types import Data, Params, Task
-
-Step = Callable[..., Params]
-"""One step of c clients: parameters [c, ...], their data, step size, rows and perhaps draws [c, batch]."""
+from ifca.engines.cuda.streams import Streams, copy, some_of
 
 
-def mapped_step(task: Task, *, compiled: bool) -> Step:
-    """The local_step of core, mapped over clients."""
+class Steps(NamedTuple):
+    """What a step changes and reads of c clients: [c, ...]."""
 
-    def step(theta: Params, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None) -> Params:
-        return local_step(task, theta, gamma, batch_of(task, data, rows, draws))
+    theta: Params
+    moments: Moments  # of momentum and Adam
+    sent: Params  # the model that the round began with; empty: steps are plain
 
-    mapped: Step = vmap(step, in_dims=(0, 0, None, 0) if task.augment is None else (0, 0, None, 0, 0))
+
+Step = Callable[..., Steps]
+"""One step of c clients: where they are, their data, step size, rows and perhaps draws [c, batch]."""
+
+
+def mapped_step(task: Task, optimiser: Optimiser, *, compiled: bool) -> Step:
+    """Core's step, mapped over clients."""
+
+    def step(now: Steps, data: Data, gamma: Tensor, rows: Tensor, draws: Tensor | None = None) -> Steps:
+        batch = batch_of(task, data, rows, draws)
+        if optimiser.plain:
+            return now._replace(theta=local_step(task, now.theta, gamma, batch))
+        theta, moments = optimised_step(task, optimiser, now.theta, now.moments, now.sent, gamma, batch)
+        return now._replace(theta=theta, moments=moments)
+
+    mapped: Step = vmap(step, in_dims=(0, 0, None, 0) if not task.draws else (0, 0, None, 0, 0))
     return torch.compile(mapped) if compiled else mapped
+
+
+def begun(theta: Params, optimiser: Optimiser) -> Steps:
+    """Before the first step of clients that start at theta [c, ...]."""
+    moments: Moments = vmap(optimiser.begin)(theta)
+    return Steps(theta, moments, {} if optimiser.plain else theta)
+
+
+class Captured(NamedTuple):
+    """A captured step, what it changes, and what it reads."""
+
+    graph: Any
+    now: Steps
+    data: Data
+    size: Tensor  # [] gamma
+    plan: tuple[Tensor, ...]
 
 
 class GraphedSteps:
     """LocalUpdate of a chunk of clients by replays of one captured step, which may change theta in place."""
 
-    def __init__(self, step: Step, rows: int) -> None:
-        """rows: samples of the largest client, so that one capture serves them all."""
-        self._rows = rows
-        self._captured: dict[tuple[Any, ...], tuple[Any, Params, Data, tuple[Tensor, ...]]] = {}
-        self._step = step
+    def __init__(self, step: Step, rows: int, *, alone: bool = False) -> None:
+        """rows: samples of the largest client, so that one capture serves them all; alone: one by one."""
+        self._rows, self._alone, self._step = rows, alone, step
+        self._streams = Streams()
+        self._captured: dict[tuple[Any, ...], Captured] = {}
 
-    def __call__(
-        self, theta: Params, data: Data, steps: Tensor, draws: Tensor | None, gamma: float
-    ) -> Params:
-        """theta: [c, ...] each client's start; steps, draws: [c, steps, batch], rows of each step.
-
-        A step captured for more clients serves fewer: the others have no rows.
-        """
-        c, shape = len(data.x), (tuple(data.x.shape[2:]), steps.shape[2])
+    def __call__(self, begin: Steps, data: Data, steps: Tensor, draws: Tensor | None, gamma: float) -> Params:
+        """steps, draws: [c, steps, batch], rows of each step. The models after the last step."""
         plan = [steps] if draws is None else [steps, draws]
-        if shape not in self._captured or len(self._captured[shape][2].x) < c:
-            self._captured = {shape: self._capture(theta, data, gamma, [part[:, 0] for part in plan])}
-        graph, held, samples, (size, *now) = self._captured[shape]
-        for name, value in theta.items():
-            held[name][:c].copy_(value)
-        for mine, given in zip(samples, data, strict=True):
-            mine[:c, : given.shape[1]].copy_(given)
-        size.fill_(gamma)
-        now[0][c:] = -1
-        for q in range(steps.shape[1]):
-            for mine, given in zip(now, plan, strict=True):
-                mine[:c].copy_(given[:, q])
-            graph.replay()
-        return {name: value[:c].clone() for name, value in held.items()}
+        c = len(data.x)
+        at_once = 1 if self._alone else c
+        result = {name: torch.empty_like(value) for name, value in begin.theta.items()}
+        for part, stream, number in self._streams.parts(c, at_once):
+            mine: tuple[Steps, Data, list[Tensor]] = some_of((begin, data, plan), part)
+            with stream:
+                found = self._taken(mine, gamma, number)
+                copy(some_of(result, part), {name: value[:at_once] for name, value in found.items()})
+        return result
 
-    def _capture(
-        self, theta: Params, data: Data, gamma: float, plan: list[Tensor]
-    ) -> tuple[Any, Params, Data, tuple[Tensor, ...]]:
+    def _taken(self, given: tuple[Steps, Data, list[Tensor]], gamma: float, number: int) -> Params:
+        """All steps of some clients. A step captured for more of them serves fewer: the rest has no rows."""
+        begin, data, plan = given
+        c, shape = len(data.x), (number, tuple(data.x.shape[2:]), plan[0].shape[2])
+        if shape not in self._captured or len(self._captured[shape].data.x) < c:
+            first = [part[:, 0] for part in plan]
+            self._captured[shape] = self._capture(begin, data, gamma, first)
+        graph, now, samples, size, rows = self._captured[shape]
+        copy(some_of(now, slice(c)), begin)
+        for mine, theirs in zip(samples, data, strict=True):
+            mine[:c, : theirs.shape[1]].copy_(theirs)
+        size.fill_(gamma)
+        rows[0][c:] = -1
+        for q in range(plan[0].shape[1]):
+            for part, planned in zip(rows, plan, strict=True):
+                part[:c].copy_(planned[:, q])
+            graph.replay()
+        return now.theta
+
+    def _capture(self, begin: Steps, data: Data, gamma: float, plan: list[Tensor]) -> Captured:
         """plan: rows of a step [c, batch], and the draws to augment them by where there are any."""
-        held = {name: value.clone() for name, value in theta.items()}
+        now: Steps = tree_map(torch.clone, begin)
         samples = Data(*(part.new_zeros(len(part), self._rows, *part.shape[2:]) for part in data))
         size = torch.full((), gamma, device=data.x.device, dtype=data.weight.dtype)
-        inputs = (size, *(part.clone() for part in plan))
-        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):  # libraries choose their algorithms before the capture
-            for _ in range(3):
-                self._step(held, samples, *inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for name, value in self._step(held, samples, *inputs).items():
-                held[name].copy_(value)
-        return graph, held, samples, inputs
+        inputs = tuple(part.clone() for part in plan)
+
+        def stepped() -> None:
+            after = self._step(now, samples, size, *inputs)
+            copy((now.theta, now.moments), (after.theta, after.moments))
+
+        return Captured(self._streams.captured(stepped), now, samples, size, inputs)

@@ -6,7 +6,7 @@ a cluster's new first layer is one product over its members. No client's first l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.attacks import Attack
-from ifca.core.averages import fold, parameters_of, zero_sum
-from ifca.core.client import client_round
+from ifca.core.averages import zero_sum
+from ifca.core.buckets import widths
 from ifca.core.identity import identity, one_hot
-from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
-from ifca.core.sketch import Sketch
-from ifca.core.types import ClusterSum, Params, Task, model_count
+from ifca.core.sampling import make_plan
+from ifca.core.types import Params, Task, model_count
 from ifca.data import Clients
 from ifca.engines.attacked import Found, attacking
 from ifca.engines.base import SUMS
+from ifca.engines.covered import not_exact
 from ifca.engines.cuda import fused
-from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places
+from ifca.engines.gram.batch_steps import batch_gradient, batch_steps
+from ifca.engines.gram.chunks import CACHE_ROWS, Chunk, Grams, load, places, spare_rows
+from ifca.engines.gram.clipped_turns import clipped
+from ifca.engines.gram.cluster_sums import ClusterSums
 from ifca.engines.gram.first_layers import FirstLayers, Turn
 from ifca.engines.gram.gram_steps import Scratch, has_factors, local_steps, make_signal
 from ifca.engines.gram.judge import Judge
@@ -38,16 +41,7 @@ from ifca.methods.registry import method_of, sends_models, shared_parameters
 
 def applies(task: Task, recipe: Recipe) -> bool:
     """The paper's turn, plain steps on whole data, and a linear first layer that no regulariser touches."""
-    if method_of(recipe.algorithm).client is not client_round or not optimiser_of(recipe).plain:
-        return False
-    if recipe.private or recipe.check_updates:  # which look at every update by itself
-        return False
-    if task.first is None or task.augment or recipe.batch_size is not None or recipe.resample:
-        return False
-    if recipe.l2 == 0:
-        return True
-    own = [name for name in (task.first.weight, task.first.bias) if name is not None]
-    return bool(recipe.l2_layers) and not parameters_of(own, recipe.l2_layers)
+    return not not_exact(task, recipe)
 
 
 class FastEngine:
@@ -70,13 +64,13 @@ class FastEngine:
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
         self.attack = attack
-        self.rule, self.weighs = rule_of(recipe), weighs(recipe)
-        self.judges = method_of(recipe.algorithm).chooses
+        self.rule, self.judges = rule_of(recipe), method_of(recipe.algorithm).chooses
         self._fused: fused.FusedRound | None = None
         self._scratch = Scratch()
         self._judge = Judge(task, task.first, self._scratch)
         self._signal = make_signal(task, task.first, self._scratch)
-        self._grams = Grams(clients, bias=task.first.bias is not None, budget=budget // 2)
+        self._sums = ClusterSums(task.first, self._scratch, weighs=weighs(recipe))
+        self._buckets: tuple[NDArray[np.int64], Grams] | None = None
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
         """The turns of all participants: on a GPU all at once where that is possible, else chunk by chunk."""
@@ -98,15 +92,19 @@ class FastEngine:
         attack = attacking(self.attack, self.recipe, theta, who, known, t)
         losses = torch.full((len(who), k), torch.nan, dtype=like.dtype) if judged or attack else None
         drawn = None if sketch is None else torch.empty(len(who), sketch.width, dtype=like.dtype)
-        total, weight = zero_sum(theta), client_weights(self.recipe, self.clients.sizes[who.numpy()], like)
+        weight = client_weights(self.recipe, self.clients.sizes[who.numpy()], like)
         folds = self.rule.additive and attack is None
+        alone = folds and self._alone(theta, known)
+        total = zero_sum(theta, like.dtype if alone else torch.float64)
         single = needs.updates or not folds
+        long = torch.zeros(len(who), dtype=torch.bool) if self.recipe.private else None
 
         def again(rows: Tensor) -> Iterator[tuple[Tensor, Turn]]:
             return self._turns(theta, who[rows], found[rows], t)
 
         def data(rows: Tensor) -> Chunk:
-            return load(self.clients, who[rows].numpy(), like, self._scratch)
+            some = who[rows].numpy()
+            return load(self.clients, some, int(self._width(like)[0][some].max()), like, self._scratch)
 
         kept = FirstLayers(self.first, theta, len(who), self.kept_bytes, again, data) if single else None
         with torch.no_grad():
@@ -115,12 +113,16 @@ class FastEngine:
                 loss[place] = turn.losses.gather(1, turn.identity[:, None])[:, 0].cpu()
                 if losses is not None:
                     losses[place] = turn.losses.cpu()
-                if folds:
-                    self._fold(total, theta, turn, weight[place.to(weight.device)])
+                if long is not None and turn.clipped is not None:
+                    long[place] = turn.clipped
+                if alone:
+                    self._sums.add_alone(total, theta, turn)
+                elif folds:
+                    self._sums.add(total, theta, turn, weight[place.to(weight.device)])
                 if kept is not None:
                     kept.add(place, turn)
                 if sketch is not None and drawn is not None:
-                    drawn[place] = self._drawn(sketch, theta, turn).cpu()
+                    drawn[place] = self._sums.drawn(sketch, theta, turn).cpu()
             updates = None if kept is None else kept.updates()
             said = found  # the turns themselves are taken again by what was found
             if attack is not None and updates is not None and losses is not None:
@@ -133,18 +135,19 @@ class FastEngine:
                 total = aggregated(self.rule, theta, updates, said, weight, shared, models=models)
             elif updates is not None and not folds:
                 add_updates(total, updates, said, weight)
-        return Replies(
-            said, loss, losses if judged else None, total, drawn, updates if needs.updates else None
-        )
+        seen, single_updates = losses if judged else None, updates if needs.updates else None
+        return Replies(said, loss, seen, total, drawn, single_updates, clipped=long)
 
     def _turns(self, theta: Params, who: Tensor, known: Tensor, t: int) -> Iterator[tuple[Tensor, Turn]]:
         """The turns of a chunk at a time, with its places among those who take part."""
-        like, asked, wide = theta[self.first.weight], known < 0, self._judge.side_by_side(theta)
-        sizes = torch.from_numpy(self.clients.sizes)[who]
-        for place in places(sizes, asked, known, self._fitting(theta, int(sizes.max()), len(who))):
-            data = load(self.clients, who[place].numpy(), like, self._scratch)
+        like, asked, layers = theta[self.first.weight], known < 0, self._judge.side_by_side(theta)
+        wide, step = (self.clients.sizes, self._width(like)[0]), self.recipe.step(t)
+        sizes, width = (torch.from_numpy(part)[who] for part in wide)
+        for place in places(width, sizes, asked, known, self._fitting(theta, len(who))):
+            members = who[place].numpy()
+            data = load(self.clients, members, int(width[place[0]]), like, self._scratch)
             if asked[place[0]]:
-                z = self._judge.products(wide, data)  # [b, n, k, h]: one product for all models
+                z = self._judge.products(layers, data)  # [b, n, k, h]: one product for all models
                 table, _ = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=False)
                 j = identity(table)
                 z = z[torch.arange(len(j), device=j.device), :, j]
@@ -152,7 +155,8 @@ class FastEngine:
                 j = known[place].to(like.device)
                 own, _, z = self._judge.own(theta, data, j)
                 table = torch.where(one_hot(j, model_count(theta)), own[:, None], torch.nan)
-            yield place, self._turn(theta, who[place].numpy(), data, j, table, z, self.recipe.step(t))
+            plan = make_plan(self.recipe, t, self.clients.keys[members], self.clients.sizes[members])
+            yield place, self._turn(theta, members, data, j, table, z, step, plan.steps)
 
     def _turn(
         self,
@@ -163,47 +167,24 @@ class FastEngine:
         losses: Tensor,
         z: Tensor,
         step: float,
+        rows: Tensor | None,
     ) -> Turn:
-        """Gradients or local steps of one chunk."""
+        """Gradients or local steps of one chunk. rows: of mini-batches [b, steps, batch]; None: all."""
         rest = {name: value[j] for name, value in self._judge.rest(theta).items()}
-        if self.recipe.option == "gradient":
+        gradient = self.recipe.option == "gradient"
+        s = self._scratch.take("s", z.shape, z)
+        grams = self._width(z)[1]
+        g = grams.factors(data) if gradient else grams.of(members, data)
+        if gradient and rows is None:
             s, rest = self._signal(rest, z, data.y, data.weight)
-            return Turn(j, losses, data, s, rest, None)
-        s, g = self._scratch.take("s", z.shape, z), self._grams.of(members, data)
-        local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
-        return Turn(j, losses, data, s, rest, step)
-
-    def _fold(self, total: ClusterSum, theta: Params, turn: Turn, weight: Tensor) -> None:
-        """Add sum over i of s_ij w_i update_i; a cluster's first layers are ONE product over its members."""
-        j, data, s = turn.identity, turn.data, turn.s
-        fold(total, j, turn.rest, weight)
-        if self.weighs:
-            s = s * weight[:, None, None]
-        for cluster in sorted(set(j.tolist())):
-            mine = torch.nonzero(j == cluster)[:, 0]
-            x_j, s_j = (
-                (data.x, s)
-                if len(mine) == len(j)
-                else (self._some("x_j", data.x, mine), self._some("s_j", s, mine))
-            )
-            slopes = {self.first.weight: (s_j.flatten(0, 1).t() @ x_j.flatten(0, 1)) * data.scale}
-            if self.first.bias is not None:
-                slopes[self.first.bias] = s_j.sum((0, 1))
-            for name, slope in slopes.items():
-                if turn.step is not None:  # W_i = W_j - gamma S_i'X_i, summed over the members
-                    total.total[name][cluster] += weight[mine].sum().double() * theta[name][cluster]
-                    slope = -turn.step * slope
-                total.total[name][cluster] += slope
-
-    def _drawn(self, sketch: Sketch, theta: Params, turn: Turn) -> Tensor:
-        """Each client's update in a few numbers, its first layer never formed: [b, q]."""
-        data, s, step = turn.data, turn.s, turn.step
-        moved = {n: v if step is None else v - theta[n][turn.identity] for n, v in turn.rest.items()}
-        first = sketch.outer(self.first.weight, s, data.x) * data.scale
-        if self.first.bias is not None:
-            first = first + sketch.part(self.first.bias, s.sum(1))
-        first = first if step is None else -step * first
-        return first + sketch.of(moved) if moved else first
+        elif rows is None:
+            local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
+        elif gradient:
+            rest = batch_gradient(self._signal, rest, z, data.y, rows.to(z.device), s)
+        else:
+            batch_steps(self._signal, rest, z, g, data.y, rows.to(z.device), step, s)
+        turn = Turn(j, losses, data, s, rest, None if gradient else step)
+        return clipped(self.recipe, theta, turn, g) if self.recipe.private else turn
 
     def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
         """Every client, every model (or its own)."""
@@ -213,14 +194,15 @@ class FastEngine:
         like, everyone = theta[self.first.weight], torch.arange(len(clients))
         columns = model_count(theta) if own is None else 1
         loss, correct = (torch.empty(len(clients), columns, dtype=like.dtype) for _ in range(2))
-        wide = self._judge.side_by_side(theta) if own is None else None
-        sizes, asked = torch.from_numpy(clients.sizes), torch.full((len(clients),), own is None)
-        chunk = self._fitting(theta, int(sizes.max()), len(clients))
+        layers = self._judge.side_by_side(theta) if own is None else None
+        asked, model = torch.full((len(clients),), own is None), everyone if own is None else own
+        wide = clients.sizes, widths(clients.sizes, spare_rows(like.device))
+        sizes, width = (torch.from_numpy(part) for part in wide)
         with torch.no_grad():
-            for place in places(sizes, asked, everyone if own is None else own, chunk):
-                data = load(clients, place.numpy(), like, self._scratch)
-                if wide is not None:
-                    z = self._judge.products(wide, data)
+            for place in places(width, sizes, asked, model, self._fitting(theta, len(asked))):
+                data = load(clients, place.numpy(), int(width[place[0]]), like, self._scratch)
+                if layers is not None:
+                    z = self._judge.products(layers, data)
                     one, right = self._judge.losses(theta, z.flatten(0, 1).transpose(0, 1), data, count=True)
                 elif own is not None:
                     one, right, _ = (
@@ -231,12 +213,21 @@ class FastEngine:
 
     def fits(self, theta: Params) -> None:
         """Refuse a memory budget that is too small for the largest client."""
-        self._fitting(theta, int(self.clients.sizes.max()), len(self.clients))
+        self._fitting(theta, len(self.clients))(int(self.clients.sizes.max()))
 
-    def _some(self, name: str, values: Tensor, which: Tensor) -> Tensor:
-        """Some clients of a chunk, in memory that is used again."""
-        out = self._scratch.take(name, (len(which), *values.shape[1:]), values)
-        return torch.index_select(values, 0, which, out=out)
+    def _width(self, like: Tensor) -> tuple[NDArray[np.int64], Grams]:
+        """What each client is padded to [m], and the Gram matrices of clients that are padded so."""
+        if self._buckets is None:
+            width = widths(self.clients.sizes, spare_rows(like.device))
+            grams = Grams(width, bias=self.first.bias is not None, budget=self.budget // 2)
+            self._buckets = width, grams
+        return self._buckets
+
+    def _alone(self, theta: Params, known: Tensor) -> bool:
+        """Whether every participant has a model of its own, which no other's is averaged with."""
+        if self.judges or weighs(self.recipe) or shared_parameters(self.recipe, list(theta)):
+            return False
+        return bool((known >= 0).all()) and len(torch.unique(known)) == len(known)
 
     def _fuses(self, theta: Params, device: torch.device) -> bool:
         alone = model_count(theta) == len(self.clients)  # a model each: nobody judges the others'
@@ -246,15 +237,20 @@ class FastEngine:
             return False
         return fused.bytes_needed(self.clients, theta[self.first.weight].shape) <= self.budget
 
-    def _fitting(self, theta: Params, rows: int, count: int) -> int:
-        """Clients of a chunk: within half of the budget (Gram matrices have the other), in cache on a CPU."""
-        k, h, d = theta[self.first.weight].shape
+    def _fitting(self, theta: Params, count: int) -> Callable[[int], int]:
+        """Clients of a chunk, by the samples that they are padded to: within half of the budget (Gram
+        matrices have the other), in cache on a CPU.
+        """
+        (k, h, d), like = theta[self.first.weight].shape, theta[self.first.weight]
         rest = sum(value[0].numel() for value in self._judge.rest(theta).values())
         judged = min(k, count) if self.judges else 1
-        gram = d * h if has_factors(rows, d) else rows * rows
-        one = theta[self.first.weight].element_size() * (
-            rows * (d + 2 * judged * h + 5 * h) + gram + 4 * rest
-        )
-        size = chunk_size(self.budget, 2 * one, rows, count)
-        on_cpu = theta[self.first.weight].device.type == "cpu"
-        return self._limit.cap(min(size, max(1, CACHE_ROWS // rows)) if on_cpu else size)
+
+        def fitting(rows: int) -> int:
+            gram = d * h if has_factors(rows, d) else rows * rows
+            one = like.element_size() * (rows * (d + 2 * judged * h + 5 * h) + gram + 4 * rest)
+            size = chunk_size(self.budget, 2 * one, rows, count)
+            return self._limit.cap(
+                min(size, max(1, CACHE_ROWS // rows)) if like.device.type == "cpu" else size
+            )
+
+        return fitting

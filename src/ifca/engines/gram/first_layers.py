@@ -23,6 +23,7 @@ class Turn(NamedTuple):
     s: Tensor  # [b, n, h]
     rest: Params  # [b, ...] their other layers, or the gradients by them
     step: float | None  # of local steps, W_i = W_j - step S'X; None: the gradient S'X itself
+    clipped: Tensor | None = None  # [b] whose change was too long for differential privacy; None: not asked
 
 
 Again = Callable[[Tensor], Iterator[tuple[Tensor, Turn]]]

@@ -59,6 +59,14 @@ class Gram:
         if self.bias:
             z.sub_(delta.sum(1, keepdim=True), alpha=step)
 
+    def squares(self, s: Tensor) -> Tensor:
+        """tr(S'GS) of each client: [b] float64. s: [b, n, h]."""
+        if self.whole is not None:
+            return (torch.bmm(self.whole, s) * s).double().sum((1, 2)).clamp(min=0)
+        slope = torch.bmm(self.x.transpose(1, 2), s).double() * self.scale  # S'X
+        ones = s.double().sum(1).square().sum(1) if self.bias else 0
+        return slope.square().sum((1, 2)) + ones
+
 
 def has_factors(n: int, d: int) -> bool:
     """Whether the factors of G are cheaper than G: n n h > 2 n d h."""

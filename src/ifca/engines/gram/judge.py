@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from ifca.core.types import FirstLayer, Params, Task
 from ifca.engines.gram.chunks import Chunk
@@ -54,10 +55,13 @@ class Judge:
 
     def own(self, theta: Params, data: Chunk, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Each client under the one model it was sent: losses [b], right predictions [b], z [b, n, h]."""
+        clusters = torch.unique(j).tolist()
+        if len(clusters) == len(j):
+            return self._each_its_own(theta, data, j)
         b, n, _ = data.x.shape
         z = self._scratch.take("own", (b, n, theta[self.first.weight].shape[1]), data.x)
         loss, correct = data.x.new_empty(b), data.x.new_empty(b)
-        for cluster in sorted(set(j.tolist())):
+        for cluster in clusters:
             mine = torch.nonzero(j == cluster)[:, 0]
             part = data if len(mine) == b else data.of(mine)
             model = {name: value[cluster : cluster + 1] for name, value in theta.items()}
@@ -66,6 +70,30 @@ class Judge:
             z[mine], loss[mine], correct[mine] = z_j, tables[0][:, 0], tables[1][:, 0]
         return loss, correct, z
 
+    def _each_its_own(self, theta: Params, data: Chunk, j: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same where no two clients have the same model: all products of a kind at once."""
+        weight, y = theta[self.first.weight][neighbours(j)], data.y
+        z = self._scratch.take("own", (*data.x.shape[:2], weight.shape[1]), data.x)
+        torch.bmm(data.x, weight.transpose(1, 2), out=z).mul_(data.scale)
+        if self.first.bias is not None:
+            z.add_(theta[self.first.bias][j][:, None])
+        rest = {name: value[j] for name, value in self.rest(theta).items()}
+        if self.first.dense is not None and self.task.classifies:
+            logits, _ = dense_logits(self.first.dense, rest, z, self._scratch.take("a", z.shape, z))
+            loss = -torch.log_softmax(logits, 1).gather(1, y[:, None])[:, 0]  # [b, n]
+            right = (logits.argmax(1) == y).to(loss.dtype)
+        else:
+            outputs, marks = vmap(self.first.rest)(rest, z), self.task.correct
+            loss = vmap(self.task.loss)(outputs, y)
+            right = loss * torch.nan if marks is None else vmap(marks)(outputs, y)
+        return (loss * data.weight).sum(1), (right * (data.weight > 0)).sum(1), z
+
     def rest(self, theta: Params) -> Params:
         """The layers after the first."""
         return {name: v for name, v in theta.items() if name not in (self.first.weight, self.first.bias)}
+
+
+def neighbours(j: Tensor) -> slice | Tensor:
+    """The same numbers as a slice where they follow each other: what it takes is not copied."""
+    near = len(j) == 1 or bool((j.diff() == 1).all())
+    return slice(int(j[0]), int(j[-1]) + 1) if near else j

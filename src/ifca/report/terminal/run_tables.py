@@ -128,33 +128,6 @@ def restarts_table(run: RunFolder) -> Table:
     return table
 
 
-def bench_table(rows: list[dict[str, Any]]) -> Table:
-    """The engines of a bench, side by side."""
-    head = rows[0] if rows else {"job": "", "scale": 1, "gemm_gflops": 0, "device": ""}
-    rate = f"{head['gemm_gflops']:,.0f} GFLOP/s float32 products"
-    table = plain_table(f"{head['job']} at scale {head['scale']:g} on {head['device']} ({rate})")
-    table.add_column("engine")
-    for name in (
-        "seconds\na round",
-        "times the\nloop's speed",
-        "GFLOP/s",
-        "share of\nproduct rate",
-        "peak MiB",
-    ):
-        table.add_column(name, justify="right")
-    for row in rows:
-        ratio = row["ratio_to_loop"]
-        table.add_row(
-            row["engine"],
-            f"{row['seconds_per_round']:.4g}",
-            "–" if ratio is None else f"{ratio:.2f}",
-            f"{row['gflops']:,.0f}",
-            f"{row['fraction_of_gemm_peak']:.2f}",
-            f"{row['peak_memory_mib']:,.0f}",
-        )
-    return table
-
-
 def choice_table(found: dict[str, Any]) -> Table:
     """A row per k; the k that the data supports is marked. Test data is reported, never used to choose."""
     rows: list[dict[str, Any]] = found["table"]

@@ -18,3 +18,17 @@ def chosen_seeds(text: str | None) -> range | None:
 def chosen_names(text: str | None) -> tuple[str, ...]:
     """Names with commas between them; nothing: all."""
     return tuple(name.strip() for name in text.split(",") if name.strip()) if text else ()
+
+
+def parse_range(text: str) -> range:
+    """1:6 is every k from 1 to 6; 4 is 4 alone."""
+    first, colon, last = text.partition(":")
+    try:
+        low, high = int(first), int(last if colon else first)
+    except ValueError:
+        raise InvalidInput(f"--k {text}: expected two whole numbers, such as 1:6") from None
+    if low < 1:
+        raise InvalidInput(f"--k {text}: k must be at least 1, got {low}")
+    if high < low:
+        raise InvalidInput(f"--k {text}: the range is empty, {high} is less than {low}")
+    return range(low, high + 1)

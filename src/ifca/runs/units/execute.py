@@ -1,4 +1,4 @@
-"""Units to lines: what is not done yet, one after the other or in several processes on one device."""
+"""Units to lines: what is not done yet, one after the other or in several processes on the GPUs there are."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context, parent_process
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import torch
 
 import ifca
-from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.core.errors import Diverged
 from ifca.data.files import working_in
 from ifca.runs.units.lines import append, key, prepared, read_lines
+from ifca.runs.units.pool import gpus, pooled, workers_of
 from ifca.runs.units.unit import Line, Unit
-from ifca.training.job import choose_device
+from ifca.training.devices import choose_device
 
 PACKAGE = Path(ifca.__file__).parent
 OnLine = Callable[[Line, int, int], None]
@@ -37,14 +35,18 @@ def execute(
     run: Run,
     *,
     device: str = "auto",
-    workers: int = 1,
+    workers: int | None = 1,
     on_line: OnLine | None = None,
     seconds: float | None = None,
+    devices: Sequence[str] | None = None,
 ) -> int:
-    """Run what has no line yet; returns how many units that were. seconds: none is begun after so many."""
+    """Run what has no line yet; returns how many units that were. seconds: none is begun after so many.
+
+    workers: processes, each pinned to one of the GPUs; None: as many as there are GPUs. devices: these GPUs
+    in place of the machine's.
+    """
     choose_device(device)  # refuse before anything is begun
-    if workers < 1:
-        raise InvalidInput(f"workers must be at least 1, got {workers}")
+    workers, devices = workers_of(workers, device), gpus(device) if devices is None else devices
     if not units:
         return 0
     prepared(folder)
@@ -53,7 +55,7 @@ def execute(
         done = {key(line) for line in read_lines(folder, units[0].quick)}
         todo = [unit for unit in units if unit.key not in done]
         commit = commit_of(PACKAGE)
-        for count, line in enumerate(_lines(todo, run, device, workers, end), 1):
+        for count, line in enumerate(_lines(todo, run, device, workers, devices, end), 1):
             line["commit"] = commit
             append(folder, line)
             if on_line is not None:
@@ -61,46 +63,16 @@ def execute(
     return count
 
 
-def _lines(todo: list[Unit], run: Run, device: str, workers: int, end: float) -> Iterator[Line]:
+def _lines(
+    todo: list[Unit], run: Run, device: str, workers: int, devices: Sequence[str], end: float
+) -> Iterator[Line]:
     """end: the moment after which no unit is begun."""
-    if workers == 1 or len(todo) < 2:
-        for unit in todo:
-            if time.monotonic() < end:
-                yield run_unit(unit, run, device)
+    if workers > 1 and len(todo) > 1:
+        yield from pooled(todo, partial(run_unit, run=run, name=device), workers, devices, end)
         return
-    others, spawn = set(active_children()), get_context("spawn")
-    with ProcessPoolExecutor(min(workers, len(todo)), spawn, _begin) as pool:
-        try:
-            left, work = list(reversed(todo)), set[Future[Line]]()
-            while work or left:
-                while left and len(work) < workers and time.monotonic() < end:
-                    work.add(pool.submit(run_unit, left.pop(), run, device))
-                if not work:
-                    return
-                done, work = wait(work, return_when=FIRST_COMPLETED)
-                yield from (one.result() for one in done)
-        except BrokenProcessPool:
-            message = "a worker process was killed, perhaps because memory ran out; the same command goes on"
-            raise IFCAError(
-                f"{message} after the last finished unit, with fewer --workers if need be"
-            ) from None
-        except BaseException:  # an interrupt: nobody waits for what is half done
-            for child in set(active_children()) - others:
-                child.terminate()
-            raise
-
-
-def _begin() -> None:
-    """A worker's beginning: one thread, and an end when the command is killed."""
-    torch.set_num_threads(1)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    for unit in todo:
+        if time.monotonic() < end:
+            yield run_unit(unit, run, device)
 
 
 def run_unit(unit: Unit, run: Run, name: str) -> Line:

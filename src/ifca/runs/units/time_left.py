@@ -19,8 +19,8 @@ SHOWN = (
 class Estimate:
     """Time left, from the units that were run: their mean time, shared by the workers."""
 
-    def __init__(self, workers: int = 1) -> None:
-        self._workers, self._began, self._run = workers, time.monotonic(), 0
+    def __init__(self) -> None:
+        self._began, self._run = time.monotonic(), 0
 
     def left(self, done: int, of: int) -> str:
         """To be asked once after each unit."""

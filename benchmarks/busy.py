@@ -1,0 +1,71 @@
+"""How much longer does the default job take while other programs keep all cores busy?
+
+python -m benchmarks.busy --out results/bench/busy.json [--repeats 3] [--set rounds=20]
+
+'ifca run' alone and beside one busy loop per core take turns; --spin adds runs with threads that wait in
+circles, which is what torch does by itself. An idle machine is needed, or both are busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+from ifca.data.files import write_atomically
+from ifca.runs.units.execute import PACKAGE, commit_of, versions
+
+BUSY = "while True: pass"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--set", action="append", default=[], help="key=value of the config")
+    parser.add_argument("--spin", action="store_true")
+    given = parser.parse_args()
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    found: dict[str, list[float]] = {}
+    for policy in ("passive", *(["active"] if given.spin else [])):
+        for _ in range(given.repeats):
+            for loops in (0, cores):
+                spent = run_seconds(loops, policy, given.set)
+                found.setdefault(f"{policy}, {loops} busy loops", []).append(spent)
+                print(f"{policy}, {loops} busy loops: {spent:.1f} s", flush=True)
+    ratios = {
+        policy: median(found[f"{policy}, {cores} busy loops"]) / median(found[f"{policy}, 0 busy loops"])
+        for policy in ("passive", "active")
+        if f"{policy}, 0 busy loops" in found
+    }
+    told = {"load_before": load, "cores": cores, "commit": commit_of(PACKAGE), "versions": versions()}
+    content = {"seconds": found, "times_as_long": ratios, "settings": given.set, **told}
+    write_atomically(given.out, (json.dumps(content, indent=1) + "\n").encode())
+    print(*(f"{policy}: {ratio:.2f} times as long" for policy, ratio in ratios.items()), sep="\n")
+
+
+def run_seconds(loops: int, policy: str, settings: list[str]) -> float:
+    """Of the default job, beside so many busy loops."""
+    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "ifca", "run", "--quiet", "--out", f"{folder}/run"]
+            command += [part for setting in settings for part in ("--set", setting)]
+            environment = {**os.environ, "OMP_WAIT_POLICY": policy}
+            before = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+            return time.perf_counter() - before
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+if __name__ == "__main__":
+    main()

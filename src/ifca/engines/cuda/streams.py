@@ -1,0 +1,57 @@
+"""Captured work on several streams side by side, and the copies that bring it its inputs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+STREAMS = 4
+
+
+class Streams:
+    """Parts of a chunk in turn on a few streams; the caller's stream waits for all of them in the end."""
+
+    def __init__(self) -> None:
+        self._made: list[Any] = []
+
+    def parts(self, count: int, at_once: int) -> Iterator[tuple[slice, Any, int]]:
+        """Of count clients: some at once, the stream to enter for them, and the stream's number."""
+        current = torch.cuda.current_stream()
+        for turn, first in enumerate(range(0, count, at_once)):
+            number = turn % STREAMS
+            if number == len(self._made):
+                self._made.append(torch.cuda.Stream())  # type: ignore[no-untyped-call]
+            self._made[number].wait_stream(current)
+            yield slice(first, first + at_once), torch.cuda.stream(self._made[number]), number
+        for stream in self._made:
+            current.wait_stream(stream)
+
+    @staticmethod
+    def captured(work: Callable[[], None]) -> Any:
+        """A graph of work, captured on the current stream; work is done once before it."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        torch.cuda.synchronize()
+        work()  # libraries choose their algorithms before the capture
+        gc.collect()  # what is freed within a capture, an earlier engine's graphs say, makes it invalid
+        torch.cuda.synchronize()
+        gc.disable()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                work()
+        finally:
+            gc.enable()
+        return graph
+
+
+def some_of(parts: Any, rows: slice) -> Any:
+    """Some clients of what has a leading dimension of clients."""
+    return tree_map(lambda part: None if part is None else part[rows], parts)
+
+
+def copy(to: Any, given: Any) -> None:
+    """From tensor to tensor of the same structure; None: there is none."""
+    tree_map(lambda a, b: None if a is None else a.copy_(b), to, given)
