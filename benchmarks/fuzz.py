@@ -1,50 +1,35 @@
 """A mutation fuzzer: whatever is wrong with a file, a folder or a command line, one sentence says so.
 
-python -m benchmarks.fuzz                         all kinds, as often as asked for, from where it stands
-python -m benchmarks.fuzz --kind npz --times 1e6
+python -m benchmarks.fuzz --minutes 60            all kinds in turns
+python -m benchmarks.fuzz --kind npz --minutes 5
 python -m benchmarks.fuzz --kind npz --seed 4711  one execution again, with its traceback
 
-Execution i of a kind is decided by (kind, i) alone. Counts are in results/fuzz/counts.json, with the commit
-and the versions; a kind whose code has changed is begun again with --anew. What is a failure:
-fuzz_outcomes.py.
+Counts are in results/fuzz/counts.json (fuzz_counts.py); every run adds to them. The kinds: fuzz_kinds.py.
+What is a failure: fuzz_outcomes.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import mmap
 import os
-import platform
 import random
 import shutil
 import signal
 import struct
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from benchmarks.fuzz_commands import COMMANDS
-from benchmarks.fuzz_files import FILES
-from benchmarks.fuzz_outcomes import FAILURES, Outcome, executed, limit_memory
-from benchmarks.fuzz_runs import RUNS
+from benchmarks.fuzz_counts import Counts
+from benchmarks.fuzz_kinds import KINDS
+from benchmarks.fuzz_outcomes import Attempt, Outcome, executed, limit_memory
 
-from ifca.data.files import write_atomically
-
-OUT = Path("results/fuzz/counts.json").resolve()
-KINDS: dict[str, tuple[float, Callable[[Path], Callable[[random.Random], None]]]] = {
-    **FILES,
-    **RUNS,
-    **COMMANDS,
-}
-"""Kind -> how often it is asked for, and what prepares a scratch folder and gives the execution."""
 DEAD = Outcome("crash", "the process ended")
-EVERY = 30.0  # seconds between two writings of the counts
+TURN = 20.0  # seconds of a kind before it is another's turn
+SHM = Path("/dev/shm")
 
 
 def main() -> None:
@@ -52,78 +37,59 @@ def main() -> None:
     if asked.seed is not None:
         _again(asked.kind[0], asked.seed)
         return
-    counts = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for kind in asked.kind or KINDS:
-        if asked.anew:
-            counts.pop(kind, None)
-        _many(kind, int(asked.times or asked.scale * KINDS[kind][0]), counts)
+    counts, until = Counts(), time.monotonic() + 60 * asked.minutes
+    spent = dict.fromkeys(asked.kind or KINDS, 0.0)
+    with ExitStack() as scratches:
+        attempts = {kind: _prepared(kind, scratches) for kind in spent}
+        limit_memory()
+        while time.monotonic() < until:
+            kind = min(spent, key=lambda one: spent[one] / KINDS[one][0])
+            try:
+                spent[kind] += _turn(kind, attempts[kind], counts, min(until, time.monotonic() + TURN))
+            finally:  # also when it is told to end
+                counts.write()
+    for kind in spent:
+        print(f"{kind}: {counts.executions(kind):,} {counts.part(kind)['outcomes']}", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", action="append", choices=KINDS)
-    parser.add_argument("--times", type=float)
-    parser.add_argument("--scale", type=float, default=1.0, help="of how often each kind is asked for")
+    parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--anew", action="store_true")
     return parser.parse_args()
 
 
-def _many(kind: str, times: int, counts: dict[str, Any]) -> None:
-    """Execute a kind from where it stands; the counts are written now and then."""
-    found = counts.setdefault(kind, {"executions": 0, "outcomes": {}, "places": {}, "seconds": 0.0})
-    if found["executions"] >= times:
-        return
-    found |= {"commit": commit(), "versions": versions()}
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as scratch:
-        attempt, mark = KINDS[kind][1](Path(scratch)), _Mark(kind)
-        deadly = mark.left()
-        limit_memory()
-        began = time.monotonic()
-        try:
-            for i in range(found["executions"], times):
-                mark.set(i)
-                ended = i == deadly
-                _count(found, i, DEAD if ended else executed(lambda: attempt(_random(kind, i))))  # noqa: B023
-                found["executions"] = i + 1
-                if time.monotonic() - began > EVERY or i + 1 == times:
-                    found["seconds"] = round(found["seconds"] + time.monotonic() - began, 1)
-                    began = time.monotonic()
-                    _write(counts)
-        finally:  # also when it is told to end
-            mark.clear()
-    print(f"{kind}: {found['executions']:,} {found['outcomes']}", flush=True)
+def _prepared(kind: str, scratches: ExitStack) -> Attempt:
+    base = SHM if SHM.is_dir() else None
+    folder = scratches.enter_context(tempfile.TemporaryDirectory(prefix="ifca-fuzz-", dir=base))
+    return KINDS[kind][1](Path(folder))
 
 
-def _count(found: dict[str, Any], seed: int, outcome: Outcome) -> None:
-    found["outcomes"][outcome.kind] = found["outcomes"].get(outcome.kind, 0) + 1
-    if outcome.kind in FAILURES:
-        place = found["places"].setdefault(f"{outcome.kind} {outcome.place}", {"count": 0, "seed": seed})
-        place["count"] += 1
+def _turn(kind: str, attempt: Attempt, counts: Counts, until: float) -> float:
+    """Execute a kind for a while. Returns the seconds."""
+    mark, began = _Mark(kind), time.monotonic()
+    deadly = mark.left()
+    try:
+        while time.monotonic() < until:
+            i = counts.executions(kind)
+            mark.set(i)
+            counts.add(kind, DEAD if i == deadly else executed(lambda: attempt(_random(kind, i))))  # noqa: B023
+    finally:
+        mark.clear()
+        seconds = time.monotonic() - began
+        counts.part(kind)["seconds"] = round(counts.part(kind)["seconds"] + seconds, 1)
+    return seconds
 
 
 def _again(kind: str, seed: int) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        KINDS[kind][1](Path(scratch))(_random(kind, seed))
+    with ExitStack() as scratches:
+        _prepared(kind, scratches)(_random(kind, seed))
     print("accepted")
 
 
 def _random(kind: str, i: int) -> random.Random:
     return random.Random(f"{kind} {i}")
-
-
-def _write(counts: dict[str, Any]) -> None:
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(OUT, (json.dumps(counts, indent=1, sort_keys=True) + "\n").encode())
-
-
-def commit() -> str:
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return told.stdout.strip()
-
-
-def versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
 
 
 class _Mark:

@@ -11,18 +11,22 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from benchmarks.fuzz_files import Attempt, as_toml
+from benchmarks.fuzz_configs import as_toml
+from benchmarks.fuzz_made import made, mutated_file, write_clients
 from benchmarks.fuzz_mutations import ODD_WORDS, Random, mutated_value
-from benchmarks.fuzz_outcomes import Changed, Unnamed, Wrong
-from benchmarks.fuzz_runs import made, mutated_file, write_clients
+from benchmarks.fuzz_outcomes import Attempt, Changed, Unnamed, Wrong
+from matplotlib.figure import Figure
+from typer.main import get_command
 
-from ifca.cli.main import main
+from ifca.cli import main as command_line
 from ifca.core.errors import InvalidInput
 from ifca.methods.registry import usual_methods
 from ifca.report.page_server import PageServer
 from ifca.runs.config import Config, config_dict
 
+command_line.app = get_command(command_line.app)  # type: ignore[assignment]  # once, not for each command
 WHOLE = (0, 1, 2, 3, 10, 1000, 10**6, 2**31, 10**12, 2**63 - 1, 2**63, 10**30)
 PLAIN = (0.0, 0.01, 0.1, 0.5, 0.9, 1.0, 2.0, 1e-300, 1e-9, 1e9, 1e30, 1e38, 1e39, 1e300)
 NAMED = (
@@ -57,6 +61,7 @@ PLAUSIBLE: dict[type, tuple[Any, ...]] = {
     list: ([], [0.5, 0.5], [1, 2], ["global"], ["layers.0"]),
 }
 """Values by the type of a key's usual one."""
+DRAWN = 0.03  # share of the executions whose figures are drawn
 OURS = (".running",)  # which a command that looks for another one leaves behind
 
 
@@ -66,15 +71,23 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
-def ifca(*arguments: str) -> str:
-    """A command; a refusal is an InvalidInput with its sentence. Returns what it printed."""
+def ifca(*arguments: str, draw: bool = True) -> str:
+    """A command; a refusal is an InvalidInput with its sentence. Returns what it printed.
+
+    draw: its figures, which take longer than all the rest.
+    """
     out, err = io.StringIO(), io.StringIO()
     before = sys.argv
     sys.argv = ["ifca", *arguments]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+        with contextlib.ExitStack() as during:
+            during.enter_context(contextlib.redirect_stdout(out))
+            during.enter_context(contextlib.redirect_stderr(err))
+            during.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-            main()
+            if not draw:
+                during.enter_context(patch.object(Figure, "savefig"))
+            command_line.main()
     except SystemExit as ended:
         if ended.code not in (0, None):
             said = err.getvalue().strip().splitlines()
@@ -116,7 +129,7 @@ def folders(verb: str, name: str, *arguments: str) -> Callable[[Path], Attempt]:
                     place.write_bytes(mutated_file(rng, file.name, file.read_bytes()))
             before = content(folder)
             try:
-                found = _answer(verb, out, given, folder)
+                found = _answer(verb, out, given, folder, draw=rng.random() < DRAWN)
             except InvalidInput:
                 if content(folder) != before:
                     names = {n for n, b in content(folder).items() if before.get(n) != b}
@@ -130,12 +143,12 @@ def folders(verb: str, name: str, *arguments: str) -> Callable[[Path], Attempt]:
     return prepared
 
 
-def _answer(verb: str, out: Path, given: list[str], folder: Path) -> object:
+def _answer(verb: str, out: Path, given: list[str], folder: Path, *, draw: bool = True) -> object:
     """What must be the same where a command is not refused."""
     if verb == "watch":
         with PageServer(out) as server:
             return bool(server.whole() and server.state() and server.content())
-    told = ifca(verb, str(out), *given)
+    told = ifca(verb, str(out), *given, draw=draw)
     if verb == "resume":
         return {name: (out / name).read_bytes() for name in ("models.safetensors", "clients.csv")}
     if verb == "report":
@@ -167,7 +180,8 @@ def trainings(folder: Path) -> Attempt:
         if rng.random() < 0.2:
             content = mutated_value(rng, content)
         (folder / "job.toml").write_bytes(as_toml(rng, content))
-        ifca("run", str(folder / "job.toml"), "--quiet", "--out", str(folder / "new"), *once)
+        given = (str(folder / "job.toml"), "--quiet", "--out", str(folder / "new"), *once)
+        ifca("run", *given, draw=rng.random() < DRAWN)
         if not (folder / "new" / "summary.json").is_file():
             raise Wrong("a run without a summary")
 
@@ -221,21 +235,3 @@ def lines(folder: Path) -> Attempt:
             raise Changed(f"{arguments}")
 
     return attempt
-
-
-COMMANDS: dict[str, tuple[float, Callable[[Path], Attempt]]] = {
-    "resume": (2e4, folders("resume", "half", "--quiet")),
-    "resume finished": (1e4, folders("resume", "whole", "--quiet")),
-    "report": (2e4, folders("report", "tabled")),
-    "watch": (2e4, folders("watch", "half")),
-    "assign": (2e4, folders("assign", "tabled", "{home}/tables")),
-    "predict": (2e4, folders("predict", "tabled", "{home}/tables/c1.csv")),
-    "export": (1e4, folders("export", "whole", "--cluster", "0", "--to", "{folder}/new.pt")),
-    "check": (1e4, folders("check", "whole", "--data", "{home}/clients")),
-    "continue": (
-        5e3,
-        folders("continue", "whole", "--data", "{home}/clients", "--out", "{folder}/new", "--quiet"),
-    ),
-    "run": (1e4, trainings),
-    "command line": (2e4, lines),
-}

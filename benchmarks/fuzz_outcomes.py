@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import resource
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ifca.core.errors import IFCAError
+from ifca.core.errors import IFCAError, InvalidInput
 
+Attempt = Callable[[random.Random], None]
+"""An execution, which the random numbers decide."""
 REFUSED, ACCEPTED = "refused", "accepted"
 FAILURES = ("traceback", "hang", "wrong", "changed", "memory", "unnamed", "crash")
 """A traceback; longer than the limit; a wrong result without a word; a file changed on failure; more memory
@@ -73,6 +77,16 @@ def executed(attempt: Callable[[], None]) -> Outcome:
     if found.kind in (REFUSED, ACCEPTED) and time.process_time() - began > LONGEST:
         return Outcome("hang", "in a library")
     return found
+
+
+def naming(file: Path, call: Callable[[], Any]) -> Any:
+    """Call; a refusal must name the file."""
+    try:
+        return call()
+    except InvalidInput as reason:
+        if file.name not in str(reason):
+            raise Unnamed(f"{type(reason).__name__}: {reason}") from None
+        raise
 
 
 def _refusal(sentence: str) -> Outcome:

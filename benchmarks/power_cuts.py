@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from benchmarks.fuzz import commit, versions
-from benchmarks.fuzz_runs import write_clients
+from benchmarks.fuzz_counts import commit, versions
+from benchmarks.fuzz_made import write_clients
 
 from ifca.data.files import write_atomically
 from ifca.runs.config import Config, read_config
