@@ -13,6 +13,7 @@ from ifca.data.files import is_worked_in
 from ifca.data.formats.json_file import parse_json
 from ifca.data.formats.tensor_file import tensor_shape
 from ifca.data.formats.toml_file import read_toml
+from ifca.data.formats.whole_file import read_whole
 from ifca.data.jsonl import readable_jsonl
 from ifca.methods import facts_of
 from ifca.report.misfits import fitting_rounds
@@ -111,7 +112,7 @@ class LiveRun:
             return True
         config = _config(self.path)
         wanted = [name for name in config.get("baselines", []) if name != config.get("algorithm")]
-        return bool(wanted) and b'"baselines": {' not in (self.path / "summary.json").read_bytes()
+        return bool(wanted) and b'"baselines": {' not in read_whole(self.path / "summary.json")
 
 
 class GrowingLog:

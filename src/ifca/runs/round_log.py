@@ -11,6 +11,7 @@ from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.formats.json_file import json_text
+from ifca.data.formats.whole_file import read_whole
 from ifca.data.jsonl import parse_jsonl
 from ifca.runs.record_schema import RoundRecord
 
@@ -30,7 +31,7 @@ class RoundLog:
         done: the checkpoint's rounds; mark: the log it was written with (None: of an older version). Nothing
         is changed where it does not fit.
         """
-        content = self.file.read_bytes() if self.file.exists() else b""
+        content = read_whole(self.file) if self.file.exists() else b""
         lines = content.splitlines()
         if len(lines) < done:
             raise InvalidInput(

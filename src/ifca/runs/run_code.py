@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.formats.json_file import read_record
+from ifca.data.formats.whole_file import read_whole
 from ifca.runs.config import Config
 from ifca.runs.data_config import STRICT
 from ifca.runs.own_code import Code, Source, find_code
@@ -148,7 +149,7 @@ def _source(out: Path, path: str, kept: KeptFile) -> Source:
     file = out / CODE / path
     if not file.is_file():
         raise InvalidInput(f"{file}: is missing; the run began with it")
-    source = Source(path, str(file.resolve()), file.read_bytes(), kept.file)
+    source = Source(path, str(file.resolve()), read_whole(file), kept.file)
     if source.sha256 != kept.sha256:
         raise InvalidInput(f"{file}: is not the file that the run began with (its hash is not that of {RUN})")
     return source
