@@ -19,6 +19,7 @@ import signal
 import struct
 import tempfile
 import time
+import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -118,5 +119,6 @@ if __name__ == "__main__":
     if shutil.which("git") is None:
         raise SystemExit("git is needed to write down the commit")
     torch.set_num_threads(1)
+    warnings.simplefilter("error", RuntimeWarning)  # numbers that came to nothing
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     main()

@@ -94,6 +94,8 @@ def ifca(*arguments: str, draw: bool = True) -> str:
             told = [line for line in said if not line.startswith("warning: ")]
             if not said and out.getvalue():  # what verbs there are, or what is wrong with data
                 raise InvalidInput(out.getvalue()) from None
+            if said and not told:  # it did what it could, and says what is damaged
+                return out.getvalue()
             if len(told) != 1 or not told[0].startswith("error: "):
                 raise Unnamed(f"exit code {ended.code}: {said!r:.200}") from None
             raise InvalidInput(told[0]) from None

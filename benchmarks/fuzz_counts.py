@@ -58,8 +58,13 @@ class Counts:
 
 
 def commit() -> str:
-    told = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return told.stdout.strip()
+    """The commit of the code; -dirty: with changes. The counts themselves may have changed."""
+    changed = _git("status", "--porcelain", "--", "src", "benchmarks")
+    return _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def versions() -> dict[str, str]:

@@ -282,7 +282,7 @@ def test_no_output_goes_over_what_is_read(
     before, one = content(here), here / "data" / "c0.csv"
     export = ("export", here / "run", "--cluster", 0, "--to")
     for arguments, reason in [
-        (("predict", here / "run", one, "--out", one), "is the client's own file, which stay as they are"),
+        (("predict", here / "run", one, "--out", one), "is the client's own file"),
         (("predict", here / "run", here / "data", "--out", one), "lies among the clients' files"),
         (
             ("predict", here / "run", here / "data", "--out", here / "data" / "new.csv"),

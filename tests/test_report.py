@@ -320,6 +320,21 @@ def test_what_cannot_be_reported_is_one_sentence(
     assert complaint in errors
 
 
+def test_a_damaged_run_has_a_page_and_exit_code_1(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of(whole, tmp_path / "damaged")
+    content = (folder / "models.safetensors").read_bytes()
+    (folder / "models.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    monkeypatch.setattr(sys, "argv", ["ifca", "report", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    errors = capsys.readouterr().err
+    assert end.value.code == 1
+    assert errors.startswith(f"warning: {folder / 'models.safetensors'}: is not what the run wrote")
+    assert "is not what the run wrote" in (folder / "report.html").read_text()
+
+
 def test_runs_write_their_page_and_survive_without(whole: Path, tmp_path: Path) -> None:
     folder = copy_of(whole, tmp_path / "run")
     assert CliRunner().invoke(app, ["resume", str(folder), "--quiet"]).exit_code == 0

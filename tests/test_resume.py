@@ -158,9 +158,14 @@ def test_lost_result_files_are_made_again(tmp_path: Path) -> None:
 def test_the_config_of_a_finished_run_is_not_edited(tmp_path: Path) -> None:
     out = tmp_path / "done"
     run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
-    (out / "config.toml").write_text((out / "config.toml").read_text().replace("seed = 0", "seed = 1"))
-    with pytest.raises(InvalidInput, match="another config: seed was 0"):
-        resume(out)
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    for was, now in (("seed = 0", "seed = 1"), ("restarts = 1", "restarts = 2")):
+        text = before[out / "config.toml"].decode().replace(was, now)
+        (out / "config.toml").write_text(text)
+        with pytest.raises(InvalidInput, match=f"another config: {was.replace('=', 'was')}"):
+            resume(out)
+        (out / "config.toml").write_bytes(before[out / "config.toml"])
+        assert {file: file.read_bytes() for file in out.iterdir()} == before
 
 
 class TestRefusals:
@@ -206,7 +211,7 @@ class TestRefusals:
     def test_a_log_with_a_damaged_line(self, half: Path) -> None:
         lines = (half / "rounds.jsonl").read_text().splitlines(keepends=True)
         (half / "rounds.jsonl").write_text("".join([*lines[:4], "{nonsense}\n", *lines[5:]]))
-        with pytest.raises(InvalidInput, match=r"rounds\.jsonl: line 5 is no JSON object"):
+        with pytest.raises(InvalidInput, match=r"rounds\.jsonl: line 5 is damaged"):
             resume(half)
 
     def test_a_folder_in_use_is_not_touched(self, half: Path) -> None:

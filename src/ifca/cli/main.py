@@ -110,8 +110,11 @@ def main() -> None:
 def _run() -> None:
     try:
         check_launch(sys.argv[1:])
-        if app(prog_name="ifca", standalone_mode=False) == Interrupted.code:  # typer's answer to ctrl-C
+        code = app(prog_name="ifca", standalone_mode=False)
+        if code == Interrupted.code:  # typer's answer to ctrl-C
             raise KeyboardInterrupt
+        if code:  # that of typer.Exit
+            sys.exit(code)
     except (typer.Exit, SystemExit) as done:
         sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
     except IFCAError as error:

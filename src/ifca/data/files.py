@@ -40,8 +40,8 @@ def refuse_to_overwrite(out: Path, option: str, *, run: Path | None = None, data
     if run is not None and here.exists() and run.resolve() in here.parents:
         raise InvalidInput(f"{option} {out}: is a file of the run {run}; choose another name")
     if data is not None and (data.resolve() == here or (data.is_dir() and data.resolve() in here.parents)):
-        where = "lies among the clients' files" if data.is_dir() else "is the client's own file"
-        raise InvalidInput(f"{option} {out}: {where}, which stay as they are; choose another place")
+        what = "lies among the clients' files" if data.is_dir() else "is the client's own file"
+        raise InvalidInput(f"{option} {out}: {what}; choose another place")
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Predictions:
             shares = self.probabilities
             values = [[c, *[f"{p:.6g}" for p in row]] for c, row in zip(said.tolist(), shares, strict=True)]
         rows = range(len(values)) if self.rows is None else self.rows.tolist()
-        labels = None if self.labels is None else self.labels
+        labels = self.labels
         if labels is not None and self.classes is not None:
             labels = as_labels(labels, self.class_names)
         for i, (row, value) in enumerate(zip(rows, values, strict=True)):
@@ -237,9 +237,7 @@ def flat(outputs: Tensor) -> NDArray[Any]:
 
 def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Samples as the models saw them in training; without labels they are zero."""
-    x = np.require(
-        x, requirements=("C", "W")
-    )  # torch warns of arrays that cannot be written, as pandas gives
+    x = np.require(x, requirements=("C", "W"))  # torch warns of arrays that it cannot write to, as of pandas
     inputs = trained.inputs(torch.from_numpy(x))
     labels = (
         torch.zeros(len(x))
