@@ -177,6 +177,15 @@ class TestRefusals:
         (out / "summary.json").unlink()
         return out
 
+    @pytest.mark.parametrize("name", ["checkpoint-served.safetensors", "models.safetensors", "clients.csv"])
+    def test_a_folder_in_the_place_of_a_file(self, name: str, half: Path) -> None:
+        (half / name).unlink(missing_ok=True)
+        (half / name).mkdir()
+        before = {file: file.read_bytes() for file in half.iterdir() if file.is_file()}
+        with pytest.raises(InvalidInput, match=f"{name}: is a folder, where a file belongs"):
+            resume(half)
+        assert {file: file.read_bytes() for file in half.iterdir() if file.is_file()} == before
+
     def test_a_checkpoint_of_another_config(self, half: Path) -> None:
         text = (half / "config.toml").read_text()
         (half / "config.toml").write_text(text.replace("step_size = 0.1", "step_size = 0.2"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -42,6 +42,13 @@ def refuse_to_overwrite(out: Path, option: str, *, run: Path | None = None, data
     if data is not None and (data.resolve() == here or (data.is_dir() and data.resolve() in here.parents)):
         what = "lies among the clients' files" if data.is_dir() else "is the client's own file"
         raise InvalidInput(f"{option} {out}: {what}; choose another place")
+
+
+def refuse_folders(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to begin where a folder lies in the place of a file that will be written."""
+    for name in names:
+        if (folder / name).is_dir():
+            raise InvalidInput(f"{folder / name}: is a folder, where a file belongs; move it away")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import Diverged, InvalidInput, RunFolderWarning, Unreadable
 from ifca.core.initial import best_restart
 from ifca.data import Federation
-from ifca.data.files import working_in
+from ifca.data.files import refuse_folders, working_in
 from ifca.engines.ranks import launched
 from ifca.methods import facts_of
 from ifca.runs.auto_k import K
@@ -40,7 +40,7 @@ from ifca.runs.run_folder import (
     train_in,
 )
 from ifca.runs.served import compared
-from ifca.runs.summary_file import SUMMARY, finished_summary, write_summary
+from ifca.runs.summary_file import RESULTS, SUMMARY, finished_summary, write_summary
 from ifca.runs.units.pool import workers_of
 from ifca.training import Fitted, Job
 from ifca.training.personalise import personalise
@@ -178,6 +178,7 @@ def _one_algorithm(
     if done := _finished(out):
         check_finished(out, config, done)
         return done
+    refuse_folders(out, (SUMMARY, *RESULTS))
     job = make(config, federation, code)
     if config.continues is not None and not (out / CHECKPOINT).exists():
         raise InvalidInput(f"{out}: it was cut off before it began; delete it and call 'ifca continue' again")

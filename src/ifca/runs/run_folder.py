@@ -11,7 +11,7 @@ from typing import Any
 from ifca.core.callbacks import Callback, Record, Training, wants_to_stop
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.types import ClusterState
-from ifca.data.files import write_atomically
+from ifca.data.files import refuse_folders, write_atomically
 from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict, read_run_config, write_config
 from ifca.runs.own_code import Code
@@ -97,6 +97,7 @@ def train_in(
     folder: Path, job: Job, config: Config, restart: int, run: str | None, title: str, callback: Callback
 ) -> Fitted:
     """Train one start of a job inside a folder, from its checkpoint where there is one. run: the run's id."""
+    refuse_folders(folder, (CHECKPOINT, SERVED, ROUNDS))
     file, log = folder / CHECKPOINT, RoundLog(folder / ROUNDS)
     expected = _expected(job, config, restart, run)
     found: dict[str, Any] = {}
