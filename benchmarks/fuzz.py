@@ -29,8 +29,9 @@ from benchmarks.fuzz_kinds import KINDS
 from benchmarks.fuzz_outcomes import Attempt, Outcome, executed, limit_memory
 
 DEAD = Outcome("crash", "the process ended")
-TURN = 20.0  # seconds of a kind before it is another's turn
+TURN = 5.0  # seconds of the processor before it is another kind's turn
 SHM = Path("/dev/shm")
+_told_to_end: list[bool] = []  # an exception could be taken for one of the execution's
 
 
 def main() -> None:
@@ -43,12 +44,10 @@ def main() -> None:
     with ExitStack() as scratches:
         attempts = {kind: _prepared(kind, scratches) for kind in spent}
         limit_memory()
-        while time.monotonic() < until:
+        while time.monotonic() < until and not _told_to_end:
             kind = min(spent, key=lambda one: spent[one] / KINDS[one][0])
-            try:
-                spent[kind] += _turn(kind, attempts[kind], counts, min(until, time.monotonic() + TURN))
-            finally:  # also when it is told to end
-                counts.write()
+            spent[kind] += _turn(kind, attempts[kind], counts, until)
+            counts.write()
     for kind in spent:
         print(f"{kind}: {counts.executions(kind):,} {counts.part(kind)['outcomes']}", flush=True)
 
@@ -68,18 +67,16 @@ def _prepared(kind: str, scratches: ExitStack) -> Attempt:
 
 
 def _turn(kind: str, attempt: Attempt, counts: Counts, until: float) -> float:
-    """Execute a kind for a while. Returns the seconds."""
-    mark, began = _Mark(kind), time.monotonic()
+    """Execute a kind for a while. Returns the seconds of the processor."""
+    mark, began = _Mark(kind), time.process_time()
     deadly = mark.left()
-    try:
-        while time.monotonic() < until:
-            i = counts.executions(kind)
-            mark.set(i)
-            counts.add(kind, DEAD if i == deadly else executed(lambda: attempt(_random(kind, i))))  # noqa: B023
-    finally:
-        mark.clear()
-        seconds = time.monotonic() - began
-        counts.part(kind)["seconds"] = round(counts.part(kind)["seconds"] + seconds, 1)
+    while time.process_time() < began + TURN and time.monotonic() < until and not _told_to_end:
+        i = counts.executions(kind)
+        mark.set(i)
+        counts.add(kind, DEAD if i == deadly else executed(lambda: attempt(_random(kind, i))))  # noqa: B023
+    mark.clear()
+    seconds = time.process_time() - began
+    counts.part(kind)["seconds"] = round(counts.part(kind)["seconds"] + seconds, 1)
     return seconds
 
 
@@ -120,5 +117,5 @@ if __name__ == "__main__":
         raise SystemExit("git is needed to write down the commit")
     torch.set_num_threads(1)
     warnings.simplefilter("error", RuntimeWarning)  # numbers that came to nothing
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: _told_to_end.append(True))
     main()

@@ -29,7 +29,7 @@ from ifca.cli.seeing import report_command, watch_command
 from ifca.cli.starting import init_command, installed, version_command
 from ifca.cli.tune_command import tune_command
 from ifca.cli.using import assign_command, export_command, predict_command
-from ifca.core.errors import IFCAError, Interrupted
+from ifca.core.errors import IFCAError, Interrupted, one_line
 
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Train and look": {
@@ -132,7 +132,7 @@ def _run() -> None:
 def _warn(usual: Callable[..., None], message: Warning | str, category: type[Warning], *more: Any) -> None:
     """A warning of ifca's own in one line; others as Python shows them."""
     if category.__module__.startswith("ifca."):
-        typer.echo("warning: " + " ".join(str(message).split()), err=True)
+        typer.echo(f"warning: {one_line(str(message))}", err=True)
     else:
         usual(message, category, *more)
 
@@ -157,7 +157,7 @@ def _unknown_option(error: Any) -> str:
 
 def _fail(message: str, code: int) -> None:
     if message:
-        typer.echo("error: " + " ".join(message.split()), err=True)
+        typer.echo(f"error: {one_line(message)}", err=True)
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if code == Interrupted.code and not all(thread.daemon for thread in others):
         sys.stdout.flush()

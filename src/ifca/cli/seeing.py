@@ -21,7 +21,7 @@ def report_command(
 ) -> None:
     """Write one self-contained HTML page about a run, or a comparison of several."""
     check_there(*directories)
-    from ifca.core.errors import RunFolderWarning
+    from ifca.core.errors import RunFolderWarning, one_line
     from ifca.report.page import write_report
 
     with warnings.catch_warnings(record=True) as told:
@@ -30,7 +30,7 @@ def report_command(
     typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")
     damage = [str(one.message) for one in told if one.category is RunFolderWarning]
     for sentence in damage:
-        typer.echo(f"warning: {sentence}", err=True)
+        typer.echo(f"warning: {one_line(sentence)}", err=True)
     if damage:
         raise typer.Exit(1)
 

@@ -52,3 +52,12 @@ class RankLost(IFCAError):
     """One of the processes that train together is gone."""
 
     code = 1
+
+
+LONGEST = 400  # letters of a word
+
+
+def one_line(message: str) -> str:
+    """As a terminal can show it: one line, letters that it shows and does not obey, no endless word."""
+    words = [word if len(word) <= LONGEST else f"{word[:LONGEST]}..." for word in message.split()]
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(words))

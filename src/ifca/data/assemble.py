@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -140,7 +141,7 @@ def _numbers(name: str, source: Source, values: ArrayLike, complain: Complain) -
 
 def _checked(i: int, client: Client, complain: Complain) -> Checked | None:
     name = str(i) if client.id is None else str(client.id)
-    if any(ord(letter) < 32 for letter in name):
+    if any(unicodedata.category(letter) == "Cc" for letter in name):
         complain(f"client {name!r}: an id must not hold line breaks or control characters")
         return None
     name = name.encode("utf-8", "backslashreplace").decode()  # bytes that are no text are spelled out

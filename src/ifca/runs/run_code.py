@@ -157,6 +157,6 @@ def _source(out: Path, path: str, kept: KeptFile) -> Source:
 
 def _record(out: Path) -> RunRecord | None:
     file = out / RUN
-    if not file.is_file():
+    if not file.exists():
         return None
     return read_record(file, RunRecord)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from ifca.core.errors import Unreadable
 from ifca.data.formats.whole_file import read_whole, unpacked
 
 SEPARATORS = ",;\t"
+CONTROL = re.compile("[\0\x1b\x9b]")  # of other encodings, and what terminals would obey
 
 
 class CsvLines(NamedTuple):
@@ -34,7 +36,11 @@ def read_csv(file: Path, separator: str | None = None, coding: str | None = None
     """
     raw = unpacked(file, read_whole(file))
     try:
-        text = io.StringIO(_decoded(raw) if coding is None else raw.decode(coding), newline="")
+        whole = _decoded(raw) if coding is None else raw.decode(coding)
+        if found := CONTROL.search(whole):
+            line = whole.count("\n", 0, found.start()) + 1
+            raise Unreadable(f"{file}, line {line}: is no text, it has the control character {found[0]!r}")
+        text = io.StringIO(whole, newline="")
         first = text.readline()
         mark = separator or max(SEPARATORS, key=first.count)
         names = [name.strip() for name in next(csv.reader([first], delimiter=mark), [])]

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ifca.core.errors import Unreadable
-from ifca.data.formats.whole_file import MOST, bomb, largest
+from ifca.data.formats.whole_file import MOST, bomb, check_regular, largest
 
 MEMBERS = 64  # arrays in a file, at most
 KINDS = "fiubcSUV"  # of arrays that hold no objects; what numbers are is for others to say
@@ -30,9 +30,7 @@ WRONG = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, Runtim
 
 def read_npz(file: Path) -> dict[str, NDArray[Any]]:
     """The arrays by name; no code in the file is run."""
-    if not file.is_file():
-        what = "is a folder, a file is needed" if file.is_dir() else "no such file"
-        raise Unreadable(f"{file}: {what}")
+    check_regular(file)
     try:
         with file.open("rb") as raw, zipfile.ZipFile(raw) as content:
             members = content.infolist()

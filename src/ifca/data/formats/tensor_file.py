@@ -8,13 +8,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ifca.core.errors import Unreadable
+from ifca.data.formats.whole_file import check_regular
 
 
 def read_tensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, and what is noted beside them."""
-    if not file.is_file():
-        what = "is a folder, a file is needed" if file.is_dir() else "no such file"
-        raise Unreadable(f"{file}: {what}")
+    check_regular(file)
     try:
         with safe_open(file, "pt") as content:  # copies: its tensors are pages of the file, which may change
             tensors = {name: content.get_tensor(name).clone() for name in content.keys()}  # noqa: SIM118

@@ -18,14 +18,24 @@ PACKED = b"\x1f\x8b"  # how a .gz file begins
 def read_whole(file: Path, most: int = MOST) -> bytes:
     """The bytes of a regular file; what is missing, is no file or has more than most bytes is refused."""
     try:
+        if (size := check_regular(file)) > most:
+            raise Unreadable(f"{file}: has {size:,} bytes, at most {most:,} are read")
+        return file.read_bytes()
+    except (OSError, ValueError) as reason:
+        if isinstance(reason, Unreadable):
+            raise
+        raise Unreadable(f"{file}: cannot be read ({getattr(reason, 'strerror', None) or reason})") from None
+
+
+def check_regular(file: Path) -> int:
+    """The size of a file; what is missing or is no file is refused."""
+    try:
         status = file.stat()
         if stat.S_ISDIR(status.st_mode):
             raise Unreadable(f"{file}: is a folder, a file is needed")
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device read for ever
             raise Unreadable(f"{file}: is no regular file")
-        if status.st_size > most:
-            raise Unreadable(f"{file}: has {status.st_size:,} bytes, at most {most:,} are read")
-        return file.read_bytes()
+        return status.st_size
     except FileNotFoundError:
         raise Unreadable(f"{file}: no such file") from None
     except (OSError, ValueError) as reason:  # ValueError: a name with a null character

@@ -13,6 +13,7 @@ from ifca.core.errors import Unreadable
 from ifca.data.cells import Cells, cells_of
 from ifca.data.formats.csv_file import read_csv
 from ifca.data.formats.parquet_file import read_parquet
+from ifca.data.formats.whole_file import check_regular
 from ifca.data.problems import Complain
 
 KINDS = (".csv", ".csv.gz", ".parquet")
@@ -88,10 +89,8 @@ def check_no_spreadsheet(file: Path, complain: Complain) -> None:
 
 def read_table(file: Path, complain: Complain) -> Table | None:
     """A .csv or .parquet file; None: not readable."""
-    if not file.is_file():
-        complain(f"{file}: no such file")
-        return None
     try:
+        check_regular(file)
         if file.suffix != ".parquet":
             return _read_csv(file, complain)
         columns, rows = read_parquet(file)
