@@ -39,11 +39,11 @@ def main() -> None:
     if asked.seed is not None:
         _again(asked.kind[0], asked.seed)
         return
-    counts, until = Counts(), time.monotonic() + 60 * asked.minutes
-    spent = dict.fromkeys(asked.kind or KINDS, 0.0)
+    counts, spent = Counts(), dict.fromkeys(asked.kind or KINDS, 0.0)
     with ExitStack() as scratches:
         attempts = {kind: _prepared(kind, scratches) for kind in spent}
         limit_memory()
+        until = time.monotonic() + 60 * asked.minutes
         while time.monotonic() < until and not _told_to_end:
             kind = min(spent, key=lambda one: spent[one] / KINDS[one][0])
             spent[kind] += _turn(kind, attempts[kind], counts, until)

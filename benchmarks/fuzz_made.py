@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +41,17 @@ def write_clients(folder: Path) -> None:
 
 
 def made(folder: Path) -> Path:
-    """Clients in files, a whole run, a half one, one with baselines and restarts, one of tables."""
+    """Clients in files, a whole run, a half one, one with baselines and restarts, one of tables: a copy."""
+    return Path(shutil.copytree(_made(), folder, dirs_exist_ok=True))
+
+
+@cache
+def _made() -> Path:
+    """Made once; the data of the runs stay there."""
+    folder = Path(
+        tempfile.mkdtemp(prefix="ifca-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    )
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_clients(folder / "clients")
     (folder / "tables").mkdir()
     for i in range(4):
