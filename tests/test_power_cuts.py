@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.power_cuts import JOBS, MORE, PLAIN, Disk, Event, cuts, tried
+from benchmarks.power_cuts import JOBS, MORE, PLAIN, tried
+from benchmarks.recorded_disk import Disk, Event, cuts
 
 
 @pytest.mark.parametrize(("name", "each"), [(PLAIN, 3), (MORE, 7)])
