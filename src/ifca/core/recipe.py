@@ -66,6 +66,9 @@ class Recipe(MethodSettings, PrivacySettings):
     participation: float = 1.0
     """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them. With
     dp_epsilon or dp_noise: each client takes part with this probability, by itself."""
+    lost_replies: float = 0.0
+    """The probability that a participant's reply never comes (clients drop out; simulations only): it is
+    asked, and nothing of its round is used."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
     number of samples), or a rule that holds where some clients send anything: clip (the mean of changes cut
@@ -156,6 +159,8 @@ class Recipe(MethodSettings, PrivacySettings):
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        if not 0 <= self.lost_replies < 1:
+            raise InvalidInput(f"lost_replies must be in [0, 1), got {self.lost_replies}")
         if not 0 <= self.attackers < 0.5:
             why = "as no rule holds against half of a cluster"
             raise InvalidInput(f"attackers must be in [0, 0.5), {why}, got {self.attackers}")
