@@ -1,6 +1,6 @@
-"""100,000 simulated clients of which three in ten drop out in every round: does it train, and does memory stay?
+"""100,000 simulated clients of which three in ten drop out in every round: does it train, does memory stay?
 
-python -m benchmarks.dropouts --out results/chaos/dropouts.json [--clients 100000] [--rounds 40] [--lost 0,0.3]
+python -m benchmarks.dropouts --out results/chaos/dropouts.json [--clients 100000] [--rounds 40]
 
 The clients of benchmarks/million.py. Every row is a process of its own, so that its memory is its own: the
 adjusted Rand index of the identities with the four populations, the training loss, the replies that came, and
