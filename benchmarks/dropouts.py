@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -80,7 +81,7 @@ def measured(m: int, algorithm: str, lost: float, rounds: int) -> Row:
         "replies_share": sum(heard) / (m * rounds),
         "rand_index": adjusted_rand_index(fitted.labels.numpy(), true),
         "train_loss": fitted.train_loss,
-        "seconds_a_round": median(b - a for a, b in zip(times[1:-1], times[2:], strict=True)),
+        "seconds_a_round": median(b - a for a, b in pairwise(times[1:])),
         "memory_gib": [round(early, 3), round(late, 3)],
         "memory_percent": round(100 * (late / early - 1), 2),
         "load": os.getloadavg()[0],
