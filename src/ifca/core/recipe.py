@@ -145,6 +145,7 @@ class Recipe(MethodSettings, PrivacySettings):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_types(self)
+        _check_sizes(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
@@ -226,6 +227,17 @@ def _at_least(low: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < low:
             raise InvalidInput(f"{name} must be at least {low}, got {value}")
+
+
+LARGEST, LONGEST = 1e38, 2**63 - 1  # what single precision and whole numbers of 64 bits can hold
+
+
+def _check_sizes(recipe: Recipe) -> None:
+    """Refuse numbers that no computer counts with."""
+    for name, value in vars(recipe).items():
+        if isinstance(value, int | float) and abs(value) > (LONGEST if isinstance(value, int) else LARGEST):
+            most = f"{LONGEST:,}" if isinstance(value, int) else f"{LARGEST:g}"
+            raise InvalidInput(f"{name} must be at most {most}, got {value}")
 
 
 def _check_types(recipe: Recipe) -> None:

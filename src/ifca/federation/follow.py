@@ -12,8 +12,8 @@ from ifca.core.callbacks import Callback, Record, Training
 from ifca.data.jsonl import read_jsonl
 from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.config import Config, config_dict
-from ifca.runs.results import finished_summary
 from ifca.runs.run_folder import CONFIG, FAULTS, ROUNDS, open_directory
+from ifca.runs.summary_file import finished_summary
 
 
 class LogReader:
