@@ -1,31 +1,52 @@
-"""Rounds per second of the loop, the vectorised engine and Flower's simulation, by number of clients.
+"""Rounds per second of the loop, the vectorised engine and a simulated federation, by number of clients.
 
-    python benchmarks/clients.py 10 100 1000
+    python -m benchmarks.clients 10 200 1000 [--out results/federation/clients.jsonl]
 
 Small work on purpose (20 samples of 50 numbers, a linear model): what is measured is what an engine adds.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import importlib.metadata
+import os
 import tempfile
 from pathlib import Path
 
-from ifca.data.jsonl import read_jsonl
+import ifca
+from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.federation.simulation import simulate
 from ifca.runs.config import read_config
 from ifca.runs.run import run
+from ifca.runs.units.execute import commit_of, versions
 
 JOB = ["algorithm=ifca-plain", "k=2", "restarts=1", "baselines=[]", "evaluate_every=0", "device=cpu"]
 JOB += ["data={name='synthetic', samples=20, dimension=50}", "model={name='linear'}", "step_size=0.01"]
+ENGINES = ("loop", "vectorised", "flower")
 
 
 def main() -> None:
-    print("| clients | loop | vectorised | Flower simulation |")
-    print("|---|---|---|---|")
-    for m in [int(word) for word in sys.argv[1:]] or [10, 100, 1000]:
-        rates = [rate(m, engine) for engine in ("loop", "vectorised", "flower")]
-        print(f"| {m:,} | " + " | ".join(f"{value:.3g}" for value in rates) + " |", flush=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("clients", type=int, nargs="*", default=[10, 200, 1000])
+    parser.add_argument("--out", type=Path)
+    given, rows = parser.parse_args(), []
+    print("| clients | loop | vectorised | Flower simulation |\n|---|---|---|---|")
+    for m in given.clients:
+        rates = {engine: rate(m, engine) for engine in ENGINES}
+        rows.append({"clients": m, **rates})
+        print(f"| {m:,} | " + " | ".join(f"{value:.3g}" for value in rates.values()) + " |", flush=True)
+    if given.out is not None:
+        append_jsonl(given.out, {**made_with(), "rows": rows})
+
+
+def made_with() -> dict[str, object]:
+    """What decides the numbers: code, versions, the machine."""
+    return {
+        "commit": commit_of(Path(ifca.__file__).parent),
+        "versions": versions() | {"flwr": importlib.metadata.version("flwr")},
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
 def rate(m: int, engine: str) -> float:

@@ -23,9 +23,10 @@ from ifca.core.checks import (
     unusable,
     within_others,
 )
-from ifca.core.errors import Diverged
+from ifca.core.errors import Diverged, TooFewClients
 from ifca.core.replies import Rejection, Savings
 from ifca.data import rotated_digits
+from ifca.data.jsonl import read_jsonl
 from ifca.report.ending_words import ending_sentences
 from ifca.runs.config import Config, read_config
 from ifca.runs.make import make_job
@@ -333,6 +334,38 @@ def test_a_poisoned_run_goes_on_from_the_last_models_that_served(tmp_path: Path)
     assert summary["rounds"] == 5
     assert honest_accuracy(out) == pytest.approx(without_lies(settings))
     assert not (out / "checkpoint-served.safetensors").exists()
+
+
+@pytest.mark.parametrize("factor", [1e6, 1e38])
+def test_of_two_clients_one_liar_leaves_the_best_models_that_were(factor: float, tmp_path: Path) -> None:
+    """Nobody can say which of two lies, but that their models serve nobody, also after the last round."""
+    config = read_config(None, [*SMALL, *PLAIN, "federation.clients=2", "rounds=3"])
+    grid = Grid(config, changed(factor))
+    grid.connected = {1, 3}
+    summary = serve(grid, config, tmp_path / "run", poll=0.001)
+    assert summary["rounds"] == 3
+    first = read_jsonl(tmp_path / "run" / "rounds.jsonl")[0]
+    assert summary["train_loss"] <= 2 * first["train_loss"]
+    assert "diverged" in summary["halved"][0]["because"]
+
+
+def test_when_nobody_scores_the_run_stops_and_can_go_on(tmp_path: Path) -> None:
+    """All clients are gone after the last round: it is said, and the run is finished when they are back."""
+    config, out = read_config(None, [*SMALL, *PLAIN, "rounds=2"]), tmp_path / "run"
+
+    class Leaving(Grid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            messages = list(messages)
+            if any(message.metadata.message_type == "evaluate" for message in messages):
+                self.connected = set()
+                return [""] * len(messages)
+            return super().push_messages(messages)
+
+    with pytest.raises(
+        TooFewClients, match="none of 14 clients told how well the models do on its test data"
+    ):
+        serve(Leaving(config, None), config, out, poll=0.001)
+    assert serve(Grid(config, None), config, out, poll=0.001)["rounds"] == 2
 
 
 @pytest.mark.parametrize("engine", ["loop", "vectorised"])

@@ -7,7 +7,6 @@ import csv
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import ssl
@@ -15,8 +14,7 @@ import stat
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -36,14 +34,26 @@ from ifca.training.checkpoint import load_tensors
 
 pytest.importorskip("flwr")
 
-from ifca.federation.admin_middleware import is_from_here
+from benchmarks.federation_lab import (
+    ENVIRONMENT,
+    Lab,
+    command_lines,
+    giant_post,
+    half_open,
+    memory,
+    still_open,
+    superlink_pid,
+    wait_for,
+)
+
+from ifca.federation.control import Control
 from ifca.federation.follow import Follower
-from ifca.federation.keys import check_private, make_keys, write_client_key
-from ifca.federation.processes import free_port
+from ifca.federation.gate import is_from_here
+from ifca.federation.keys import check_private, make_keys
+from ifca.federation.processes import ProcessFailed, free_port
 from ifca.federation.server_check import server_is_reachable
 from ifca.federation.superlink import SuperLinkAddress
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 PATIENCE = 240  # seconds: on a busy machine a command takes one minute to import what it needs
 SMALL = ["rounds=3", "data.samples=300", "model.hidden=[8]", "restarts=1", "device=cpu", "stable_after=1"]
 
@@ -92,7 +102,7 @@ def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
 def test_a_simulation_finds_k(tmp_path: Path) -> None:
     """The bound is the server's, who knows how many clients there are; a client has one of its own data."""
     small = settings("k=auto", "rounds=1", "baselines=[]", "data.angles=[0, 90]", "data.samples=500")
-    done = ifca("federate", "simulate", "--out", "flower", *small, cwd=tmp_path)
+    done = ifca("federate", "simulate", "--ray", "--out", "flower", *small, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
     assert summary["config"]["k"] == "auto"
@@ -119,9 +129,9 @@ def clients(m, shift):
     return found
 
 
-def only_at_the_server(**arguments):
+def clients_on_a_disk(**arguments):
     first = os.environ.setdefault("FIRST_PROCESS", str(os.getpid()))
-    if first != str(os.getpid()):
+    if first != str(os.getpid()) and not os.path.exists("disk"):
         raise FileNotFoundError("no such disk")
     return clients(**arguments)
 """
@@ -130,37 +140,41 @@ algorithm = "ifca-plain"
 k = 2
 rounds = 2
 device = "cpu"
-data = { name = "function", load = "own_module:LOAD", arguments = {m = 4, shift = 0.5} }
+data = { name = "function", load = "own_module:clients_on_a_disk", arguments = {m = 4, shift = 0.5} }
 model = { name = "mlp", hidden = [8] }
 """
 
 
 @pytest.mark.xdist_group("processes")
 def test_a_simulation_of_a_function_of_the_users(tmp_path: Path) -> None:
-    """It equals the run without Flower; where it fails at every node, the run ends with the reason."""
+    """Where it fails at every node, the run ends with the reason; mended, it is gone on with by its folder
+    alone, and equals the run without Flower.
+    """
     (tmp_path / "own_module.py").write_text(OWN)
-    (tmp_path / "job.toml").write_text(OWN_JOB.replace("LOAD", "clients"))
-    (tmp_path / "bad.toml").write_text(OWN_JOB.replace("LOAD", "only_at_the_server"))
-    done = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=tmp_path)
+    (tmp_path / "job.toml").write_text(OWN_JOB)
+    failed = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=tmp_path)
+    assert failed.returncode == 2
+    last = failed.stderr.splitlines()[-1]
+    assert last.startswith("error: none of the 4 connected nodes can join; the first: raised (InvalidInput: ")
+    assert "FileNotFoundError: no such disk" in last
+    (tmp_path / "disk").touch()
+    done = ifca("resume", "flower", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert ifca("run", "job.toml", "--out", "loop", "--engine", "loop", cwd=tmp_path).returncode == 0
     assert_same_result(tmp_path / "flower", tmp_path / "loop")
-    failed = ifca("federate", "simulate", "bad.toml", "--out", "bad", cwd=tmp_path)
-    assert failed.returncode == 2
-    assert "error: none of the 4 connected nodes can join; the first: raised (data.load: " in failed.stderr
-    assert "FileNotFoundError: no such disk" in failed.stderr.splitlines()[-1]
 
 
 @pytest.mark.xdist_group("processes")
-def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run"]
-    command += settings("rounds=25", "evaluate_every=0", "baselines=[]")
-    rounds = tmp_path / "run" / "rounds.jsonl"
+@pytest.mark.parametrize(("ray", "rounds"), [([], 25), (["--ray"], 8)], ids=["processes", "ray"])
+def test_ctrl_c_ends_a_simulation_which_then_goes_on(ray: list[str], rounds: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run", *ray]
+    command += settings(f"rounds={rounds}", "evaluate_every=0", "baselines=[]")
+    log = tmp_path / "run" / "rounds.jsonl"
     begun = subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
-        wait_for(rounds.exists, begun)
+        wait_for(log.exists, begun)
         begun.send_signal(signal.SIGINT)
         _, errors = begun.communicate(timeout=120)
     finally:
@@ -168,11 +182,11 @@ def test_ctrl_c_ends_a_simulation_which_then_goes_on(tmp_path: Path) -> None:
     assert begun.returncode == 130
     assert "Traceback" not in errors
     assert "error: interrupted; the same command with '--out run' goes on" in errors
-    done = len(rounds.read_text().splitlines())
-    assert 0 < done < 25
+    done = len(log.read_text().splitlines())
+    assert 0 < done < rounds
     again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
-    assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(25))
+    assert [json.loads(line)["round"] for line in log.read_text().splitlines()] == list(range(rounds))
 
 
 def test_flower_is_not_for_run(tmp_path: Path) -> None:
@@ -182,98 +196,11 @@ def test_flower_is_not_for_run(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-JOB = """
-algorithm = "ifca-plain"
-k = 2
-rounds = 3
-step_size = 0.1
-evaluate_every = 0
-device = "cpu"
-[data]
-name = "folder"
-path = "all"
-classes = 3
-[model]
-name = "mlp"
-hidden = [8]
-[federation]
-clients = 2
-min_clients = 1
-round_timeout = 60.0
-"""
-
-
-class Lab:
-    """A folder with keys and data, and the processes that a test started in it."""
-
-    def __init__(self, here: Path) -> None:
-        self.here, self.port = here, free_port()
-        self.processes: list[subprocess.Popen[str]] = []
-        rng = np.random.default_rng(0)
-        rules = rng.normal(size=(2, 6, 3)) * 2
-        for i in range(2):
-            x = rng.normal(size=(40, 6)).astype(np.float32)
-            y = (x @ rules[i]).argmax(1)
-            for folder in (here / "all", here / f"c{i}"):
-                folder.mkdir(exist_ok=True)
-                write_client(folder / f"c{i}.npz", Client(x[:30], y[:30], x[30:], y[30:], cluster=i))
-        (here / "job.toml").write_text(JOB)
-        make_keys(here / "tls", 2)
-        write_client_key(here / "stranger")
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """ifca federate ..., its output in a file named after its number."""
-        log = self.here / f"{len(self.processes)}.log"
-        with log.open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "ifca", "federate", *arguments],
-                cwd=self.here,
-                env=ENVIRONMENT,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        self.processes.append(process)
-        return process
-
-    def server(self, *arguments: str) -> subprocess.Popen[str]:
-        return self.start("server", "--port", str(self.port), "--tls-dir", "tls", "--quiet", *arguments)
-
-    def client(self, i: int, *arguments: str) -> subprocess.Popen[str]:
-        given = arguments or ("--key", f"tls/clients/client-{i}")
-        return self.start("client", "--server", f"127.0.0.1:{self.port}", "--data", f"c{i}", *given)
-
-    def said(self, process: subprocess.Popen[str]) -> str:
-        return (self.here / f"{self.processes.index(process)}.log").read_text()
-
-    def rounds(self, out: str) -> int:
-        log = self.here / out / "rounds.jsonl"
-        return len(log.read_text().splitlines()) if log.exists() else 0
-
-    def end(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and any(process.poll() is None for process in self.processes):
-            time.sleep(0.1)
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path)
+    made = Lab(tmp_path, 3)
     yield made
     made.end()
-
-
-def wait_for(reached: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 400) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert reached()
 
 
 def speak_plainly(port: int) -> None:
@@ -290,41 +217,82 @@ def left_behind(here: Path) -> list[str]:
     return [line for line in listed.splitlines() if str(here) in line and not line.startswith("Z")]
 
 
-@pytest.mark.xdist_group("processes")
-def test_deployment_over_tls_survives_a_killed_superlink(lab: Lab) -> None:
-    """Two clients with keys, a stranger and a plain-text client; the SuperLink is killed, the run goes on."""
-    server = lab.server("job.toml", "--out", "run")
-    clients = [lab.client(0), lab.client(1)]
-    wait_for(lambda: "open at" in lab.said(server), server)
-    stranger = lab.client(0, "--key", "stranger", "--ca", "tls/ca.crt", "--patience", "0")
-    plain = lab.client(1, "--insecure")
+def strangers_are_turned_away(lab: Lab, server: subprocess.Popen[str]) -> None:
+    """One without a key of the server's, one without TLS, one who asks for another server; then who only
+    knocks, who sends what nobody asked for, and who would administer.
+    """
+    stranger = lab.client("c0", "--key", "stranger", "--ca", "tls/ca.crt", "--patience", "0")
+    plain = lab.client("c1", "--insecure")
     make_keys(lab.here / "foreign", 1)
-    foreign = lab.client(1, "--key", "tls/clients/client-1", "--ca", "foreign/ca.crt")
-    here = f"127.0.0.1:{lab.port}"
-    assert server_is_reachable(here, lab.here / "tls" / "ca.crt")
+    foreign = lab.client("c1", "--key", "tls/clients/c1", "--ca", "foreign/ca.crt")
+    with half_open(lab, 40) as half, half_open(lab, 40, shake_hands=False) as silent:
+        status, taken = giant_post(lab, "/v1/fleet/pull-messages", 40)
+        assert status in (0, 401)
+        assert taken < 20
+        before = memory(superlink_pid(lab))
+        with pytest.raises((http.client.HTTPException, OSError)):  # the server itself answers no plain text
+            speak_plainly(lab.port)
+        there = SuperLinkAddress("127.0.0.1", lab.port, lab.here / "tls")
+        with pytest.raises(ProcessFailed, match=r"refused ListNodes .*403"):
+            Control(there, b"guessed").register()
+        wait_for(lambda: still_open([*half, *silent]) == 0, server, 60)
+        assert memory(superlink_pid(lab)) < before + 30
     assert plain.wait(PATIENCE) == 2
-    assert f"error: {here}: asks for TLS" in lab.said(plain)
+    assert f"error: 127.0.0.1:{lab.port}: asks for TLS" in lab.said(plain)
     assert foreign.wait(PATIENCE) == 2
     assert "its certificate is not accepted by foreign/ca.crt (unable to get local" in lab.said(foreign)
-    with pytest.raises((http.client.HTTPException, OSError)):  # the server itself answers no plain text
-        speak_plainly(lab.port)
-    wait_for(lambda: lab.rounds("run") >= 1, server)
-    pids = re.findall(
-        r"Started server process \[(\d+)\]", (lab.here / "run/.flower/superlink.log").read_text()
-    )
-    os.kill(int(pids[-1]), signal.SIGKILL)
-    assert server.wait(PATIENCE) != 0
-    assert "--resume goes on" in lab.said(server)
     assert stranger.wait(PATIENCE) != 0
     assert "turned away" in lab.said(stranger)
     assert "connected" not in lab.said(stranger) + lab.said(plain) + lab.said(foreign)
+    wait_for(lambda: "turned away: 127.0.0.1 (no client's key of this server)" in lab.said(server), server)
+
+
+def nothing_is_told_to_other_users(lab: Lab) -> None:
+    work = lab.here / "run" / ".flower"
+    assert stat.S_IMODE(work.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in work.glob("state.db*"))
+    assert "--token" not in "".join(line for line in command_lines().splitlines() if str(lab.here) in line)
+    assert (work / "admin.secret").read_text() not in command_lines()
+
+
+@pytest.mark.xdist_group("processes")
+def test_deployment_over_tls_survives_strangers_a_liar_and_a_killed_superlink(lab: Lab) -> None:
+    """Two clients with keys, whose files have the same name in folders with quotes; strangers; one whose key
+    is another's, and is revoked. The SuperLink is killed, the run goes on, and equals the loop.
+    """
+    data = {name: f'{name}\'s "own" data' for name in ("c0", "c1")}
+    for name, folder in data.items():
+        (lab.here / name).rename(lab.here / folder)
+        (lab.here / folder / f"{name}.npz").rename(lab.here / folder / "data.npz")
+        (lab.here / name).symlink_to(folder)
+    server = lab.server("job.toml", "--out", "run")
+    clients = [lab.client("c0", data=data["c0"])]
+    wait_for(lambda: "open at" in lab.said(server), server)
+    liar = lab.liar("c2", "name", AS="c1")
+    wait_for(lambda: "connected" in lab.said(clients[0]), server)
+    twin = lab.client("c0", "--key", "tls/clients/c0", "--patience", "0")
+    strangers_are_turned_away(lab, server)
+    nothing_is_told_to_other_users(lab)
+    assert twin.wait(PATIENCE) != 0
+    assert "its key is in use: by another process" in lab.said(twin)
+    wait_for(lambda: "its key is that of 'c2', and it says that it is 'c1'" in lab.said(server), server)
+    clients.append(lab.client("c1", data=data["c1"]))
+    wait_for(lambda: lab.rounds("run") >= 1, server)
+    os.kill(superlink_pid(lab), signal.SIGKILL)
+    assert server.wait(PATIENCE) != 0
+    assert "the SuperLink ended: it was ended from outside, by SIGKILL; --resume goes on" in lab.said(server)
+    assert "c1 joined: 2 of 2 clients" in lab.said(server)
     assert all("connected, waiting for a turn" in lab.said(client) for client in clients)
-    again = lab.server("--resume", "run")
+    (lab.here / "tls" / "clients" / "c2.pub").unlink()
+    again = lab.start("resume", "--quiet", "run")
     wait_for(lambda: (lab.here / "run" / "summary.json").exists(), again)
     assert again.wait(PATIENCE) == 0, lab.said(again)
+    assert "keys that are gone, and shut out: c2" in lab.said(again)
+    (lab.here / "all" / "c2.npz").unlink()
     run(read_config(lab.here / "job.toml", [f"data.path={lab.here}/all", "engine=loop"]), lab.here / "loop")
     assert_same_result(lab.here / "run", lab.here / "loop")
     assert all(client.poll() is None for client in clients)
+    assert liar.poll() is None or "turned away" in lab.said(liar)
     lab.end()
     assert left_behind(lab.here) == []
 

@@ -27,9 +27,10 @@ pytest.importorskip("flwr")
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
+from ifca.engines.flower.agreement import agreed
 from ifca.engines.flower.local_grid import LocalGrid
+from ifca.engines.flower.members import Member, member_of, query_members
 from ifca.engines.flower.records import REPLY, from_record
-from ifca.engines.flower.roster import Member, member_of, query_members
 from ifca.engines.live_models import compact
 from ifca.federation.clientapp import description, make_client_app
 from ifca.federation.strategy import IFCAStrategy, gather
@@ -64,9 +65,7 @@ def in_process(
     grid = LocalGrid(app, len(parts))
     exchange, faults = Exchange(grid, timeout=5, poll=0.01), FaultLog()
     members, _ = query_members(exchange, exchange.nodes(), faults, 0, 5)
-    session = Session(
-        exchange, Roster(()).joined(members, exchange.nodes(), faults, 0), Terms(pause=0, **terms), faults
-    )
+    session = Session(exchange, Roster(tuple(members)), Terms(pause=0, **terms), faults)
     remote = partial(flower, session, job.recipe.algorithm)
     return replace(job, federation=session.roster.federation(), engine="flower", remote=remote), session, grid
 
@@ -136,8 +135,8 @@ def test_who_joins_later_changes_neither_scales_nor_the_model() -> None:
         Member(name, samples=2, classes=-1, cluster=None, node=i, target_moments=(mean, 1.0), **known)  # type: ignore[arg-type]
         for i, (name, mean) in enumerate({"a": 1.0, "b": 3.0, "c": 50.0}.items(), 1)
     )
-    roster = replace(Roster(()).joined([first, second], [1, 2], FaultLog(), 0), begun=True)
-    after = Roster.from_json(roster.joined([third], [1, 2, 3], FaultLog(), 4).to_json()).federation()
+    roster = Roster((first, second), begun=True)
+    after = Roster.from_json(roster.joined([third], [1, 2, 3])[0].to_json()).federation()
     assert len(after.train) == 3
     assert after.first_samples == 4
     assert after.target_scaling is not None
@@ -151,12 +150,11 @@ def test_one_who_does_not_tell_its_moments_does_not_end_scaling_for_all() -> Non
         Member(name, samples=2, classes=-1, cluster=None, node=i, target_moments=told, **known)  # type: ignore[arg-type]
         for i, (name, told) in enumerate({"a": (1.0, 1.0), "b": (3.0, 1.0), "c": ()}.items(), 1)
     )
-    faults = FaultLog()
-    roster = Roster(()).joined([first, second, silent], [1, 2, 3], faults, 0)
+    taken, refused = agreed([silent, first, second])
+    assert list(refused) == [3]
+    roster = Roster(tuple(taken), begun=True)
     assert roster.federation().target_scaling is not None
-    assert faults.counts == {"refused": 1}
-    begun = replace(roster, begun=True)  # then nobody is asked any more
-    assert len(begun.joined([silent], [1, 2, 3], faults, 1).members) == 3
+    assert len(roster.joined([silent], [1, 2, 3])[0].members) == 3  # then nobody is asked any more
 
 
 @pytest.mark.parametrize(

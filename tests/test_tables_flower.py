@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from ifca.use.predict import predict
 
 pytest.importorskip("flwr")
 
-from flwr.app import Context, RecordDict
+from flwr.app import Context, Message, RecordDict
 
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.federation.apps import client_app
 from ifca.federation.serverapp import serve
+from ifca.federation.table_agreement import each_left_out
 
 CONFIG = """
 rounds = 4
@@ -144,3 +146,88 @@ def test_statistics_that_no_honest_client_tells_are_refused(wrong: dict[str, Any
     assert ColumnStatistics.from_json(told).numbers == 3
     with pytest.raises((ValueError, TypeError)):
         ColumnStatistics.from_json(told | wrong)
+
+
+def lying(grid: LocalGrid, node: int, lie: Callable[[dict[str, Any]], None]) -> LocalGrid:
+    """One node changes what it tells of its table."""
+    push = grid.push_messages
+
+    def pushed(messages: Iterable[Message]) -> Iterable[str]:
+        keys = list(push(messages))
+        for key in keys:
+            reply = grid._replies[key]
+            told = None if reply.has_error() else reply.content.config_records.get("reply")
+            if told is not None and "statistics" in told and reply.metadata.src_node_id == node:
+                content = json.loads(str(told["statistics"]))
+                lie(content)
+                told["statistics"] = json.dumps(content)
+        return keys
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    return grid
+
+
+def many_classes(told: dict[str, Any]) -> None:
+    told["columns"]["outcome"]["values"] = {f"class {i}": 1 for i in range(500)}
+
+
+def too_many_values(told: dict[str, Any]) -> None:
+    told["columns"]["outcome"]["values"] = None
+
+
+def a_number(told: dict[str, Any]) -> None:
+    rows = 10**9
+    told["columns"]["outcome"] |= {"rows": rows, "holes": 0, "numbers": rows, "whole": 0, "smallest": 0.5}
+    told["columns"]["outcome"] |= {"largest": 0.5, "values": {}, "sketch": [[0, rows]]}
+
+
+def a_long_table(told: dict[str, Any]) -> None:
+    for name in ("age", "sex", "ward"):
+        told["columns"][name] |= {"rows": 10**9, "values": None, "distinct": 10**9}
+
+
+def its_own_preparation(told: dict[str, Any]) -> None:
+    column = {"name": "sex", "kind": "number", "fill": 0.0, "indicator": False, "values": [], "why": ""}
+    made = {"columns": [column], "label": ["outcome"], "class_names": ["a"], "regression": False}
+    told.clear()
+    told["preparation"] = made | {"refuse_holes": False}
+
+
+@pytest.mark.parametrize("lie", [many_classes, too_many_values, a_number, a_long_table, its_own_preparation])
+def test_no_table_of_one_client_decides_for_all(
+    lie: Callable[[dict[str, Any]], None], config: Path, tmp_path: Path
+) -> None:
+    """What c0 claims of its table would end the run, or take the others' features or classes away."""
+    grid = lying(grid_of(config, tmp_path / "clients"), 1, lie)
+    terms = ["federation.clients=3", "federation.gather_timeout=2", "rounds=1"]
+    serve(grid, read_config(config, terms), tmp_path / "run", poll=0.01)
+    made = open_trained(tmp_path / "run").preparation
+    assert made is not None
+    assert made.class_names == ("ill", "well")
+    assert [column.name for column in made.used] == ["age", "sex", "ward"]
+
+
+def test_tables_are_waited_for_whatever_else_comes_first(config: Path, tmp_path: Path) -> None:
+    """A table of other columns is there before the four; their own preparation counts all four of them."""
+    expected = run(read_config(config), tmp_path / "run")
+    (tmp_path / "clients" / "a.csv").write_text("bmi,outcome\n" + "20,well\n22,ill\n" * 9)
+    grid = grid_of(config, tmp_path / "clients")
+    grid.connected.discard(5)
+    push, said = grid.push_messages, list[str]()
+
+    def pushed(messages: Iterable[Message]) -> Iterable[str]:
+        keys = list(push(messages))
+        grid.connected.add(5)  # after the first four were asked
+        return keys
+
+    grid.push_messages = pushed  # type: ignore[method-assign]
+    terms = read_config(config, ["federation.gather_timeout=5"])
+    found = serve(grid, terms, tmp_path / "federated", poll=0.01, say=said.append)
+    assert said[0].startswith("3 of 4 clients tell of tables that are alike, 4 are connected")
+    assert open_trained(tmp_path / "run").preparation == open_trained(tmp_path / "federated").preparation
+    assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
+
+
+def test_each_left_out_by_hand() -> None:
+    clients = [{"a": ColumnStatistics(rows=n)} for n in (1, 2, 4, 8, 16)]
+    assert [rest["a"].rows for rest in each_left_out(clients)] == [30, 29, 27, 23, 15]

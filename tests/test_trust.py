@@ -211,15 +211,15 @@ def test_the_key_is_the_users_alone_and_not_needed_to_run(
 
 def test_a_federation_goes_on_with_code_of_ones_own_only(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("flwr")
-    from ifca.federation.server import resumed
+    from ifca.federation.resuming import begun_config
 
     text = (here / "run" / "config.toml").read_text()
     (here / "run" / "config.toml").write_text(text.replace('engine = "vectorised"', 'engine = "flower"'))
-    assert resumed(here / "run").engine == "flower"
+    assert begun_config(here / "run").engine == "flower"
     as_stranger(monkeypatch, here)
     with pytest.raises(InvalidInput, match="not made by you"):
-        resumed(here / "run")
-    assert resumed(here / "run", trust=True).engine == "flower"
+        begun_config(here / "run")
+    assert begun_config(here / "run", trust=True).engine == "flower"
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:

@@ -28,6 +28,9 @@ def simulate(
     out: Out = None,
     cpus: Annotated[float, typer.Option(help="CPU cores that one client takes.")] = 1.0,
     gpus: Annotated[float, typer.Option(help="Share of a GPU that one client takes.")] = 0.0,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Clients in Ray actors, as Flower simulates; always with --gpus.")
+    ] = False,
     ray_address: Annotated[
         str | None, typer.Option(help="An existing Ray cluster, HOST:PORT or auto.")
     ] = None,
@@ -35,17 +38,19 @@ def simulate(
     track: Track = None,
     trust: Trust = False,
 ) -> None:
-    """Train a job with every client as a node of Flower's simulation; the folder is like any other run's."""
+    """Train a job with every client as a node of a Flower grid; the folder is like any other run's."""
     from ifca.federation.simulation import simulate as simulate_config
     from ifca.report.terminal.show import watched
     from ifca.runs.chosen_job import chosen_job
     from ifca.runs.run_folder import next_directory
 
     chosen = chosen_job(config, {}, settings=settings, trust=trust)
-    folder = out or next_directory(chosen)
+    folder, say = out or next_directory(chosen), None if quiet else typer.echo
     try:
         watched(
-            lambda told: simulate_config(chosen, folder, told, cpus=cpus, gpus=gpus, ray_address=ray_address),
+            lambda told: simulate_config(
+                chosen, folder, told, cpus=cpus, gpus=gpus, ray=ray, ray_address=ray_address, say=say
+            ),
             folder,
             quiet,
             track,
@@ -57,7 +62,10 @@ def simulate(
 @app.command()
 def keys(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
-    clients: Annotated[int, typer.Option(help="How many clients get a key.")] = 4,
+    clients: Annotated[int, typer.Option(help="How many clients get a key: client-0, client-1, ...")] = 4,
+    name: Annotated[
+        list[str] | None, typer.Option(help="A client that gets a key, by its name; repeatable.")
+    ] = None,
     host: Annotated[
         list[str] | None, typer.Option(help="A name or address of the server, as clients say it; repeatable.")
     ] = None,
@@ -66,7 +74,7 @@ def keys(
     """Make a CA, the server's certificate and the clients' keys, for a trial."""
     from ifca.federation.keys import make_keys
 
-    make_keys(folder, clients, tuple(host or ()), days)
+    make_keys(folder, name or clients, tuple(host or ()), days)
     typer.echo(f"{folder}: keep ca.key and server.key; give each client ca.crt and its file of clients/")
 
 
@@ -87,7 +95,8 @@ def server(
     trust: Trust = False,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
-    from ifca.federation.server import resumed, run_server
+    from ifca.federation.resuming import begun_config
+    from ifca.federation.server import run_server
     from ifca.federation.superlink import SuperLinkAddress
     from ifca.report.terminal.show import watched
     from ifca.runs.chosen_job import chosen_job
@@ -101,7 +110,7 @@ def server(
         typer.echo(
             "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
         )
-    chosen = resumed(resume, trust) if resume else chosen_job(config, {}, settings=settings, trust=trust)
+    chosen = begun_config(resume, trust) if resume else chosen_job(config, {}, settings=settings, trust=trust)
     folder = resume or out or next_directory(chosen)
     if resume is None:
         check_unused(folder)
@@ -123,12 +132,16 @@ def client(
     key: Annotated[Path | None, typer.Option(help="The client's private key.")] = None,
     ca: Annotated[Path | None, typer.Option(help="ca.crt; without it: that of the key's folder.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="For a server that said so, too.")] = False,
+    name: Annotated[
+        str | None, typer.Option(help="The client's name; without it: that of its key, or of its file.")
+    ] = None,
     patience: Annotated[float, typer.Option(help="Seconds to try again when turned away.")] = 60.0,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for a server that is not there.")] = 86400.0,
 ) -> None:
     """Take part with one client's data, until interrupted. The data stay here."""
     from ifca.federation.supernode import join
 
     try:
-        join(server, data, key, ca, insecure, patience, typer.echo)
+        join(server, data, key, ca, insecure, patience, typer.echo, name=name, wait=wait)
     except KeyboardInterrupt:
         typer.echo("client: stopped")

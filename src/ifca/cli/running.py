@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,7 +116,15 @@ def resume_command(
         check_there(directory)
         from ifca.report.terminal.show import watched
         from ifca.runs.run import resume
+        from ifca.runs.run_folder import PRIVATE
 
+        if (directory / PRIVATE).is_dir():
+            from ifca.federation import resuming
+
+            if resuming.was_started(directory):
+                again = partial(resuming.resume, directory, say=typer.echo, trust=trust)
+                watched(lambda told: again(callback=told), directory, quiet, track)
+                return
         watched(lambda told: resume(directory, told, trust), directory, quiet, track)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -17,12 +18,15 @@ from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
 from ifca.data import Client, Clients, Federation
 from ifca.data.scaling import Scaling
+from ifca.engines.flower.faults import printable
 from ifca.engines.flower.moments import moments_of
-from ifca.engines.flower.records import REPLY, TURN, UPDATE, to_record, unpack
+from ifca.engines.flower.records import REFUSED, REPLY, TURN, UPDATE, to_record, unpack
+from ifca.federation.preparing import STATISTICS
 from ifca.federation.rehearsal import as_it_trains, enlarged, opposite, sent_turn
 from ifca.models import BuiltIn
 from ifca.training.job import Job
 
+REFUSED_BY = "refused by the server:"
 NodeData = Callable[[Context], Federation]
 """A node's own data: a federation of one client."""
 JobOf = Callable[[Context, Federation], Job]
@@ -51,7 +55,11 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
     @app.query()
     def describe(message: Message, context: Context) -> Message:
         asked = _hear(message, context)
-        if asked == "statistics":
+        if asked == REFUSED:  # for the log of the SuperNode, which 'ifca federate client' reads
+            why = printable(str(message.content.config_records[TURN][REFUSED]))
+            logging.getLogger("ifca.federation").warning("%s %s", REFUSED_BY, why)
+            return Message(RecordDict({REPLY: ConfigRecord({asked: ""})}), reply_to=message)
+        if asked == STATISTICS:
             return Message(
                 RecordDict({REPLY: ConfigRecord({asked: json.dumps(node_table(context))})}), reply_to=message
             )

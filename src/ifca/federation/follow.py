@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ifca.core.callbacks import Callback, Record, Training
 from ifca.data.jsonl import read_jsonl
+from ifca.engines.flower.faults import printable
+from ifca.federation.apps import SAID
+from ifca.federation.gate import TURNED_AWAY
 from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.config import Config, config_dict
-from ifca.runs.run_folder import CONFIG, FAULTS, ROUNDS, open_directory
+from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, ROUNDS, open_directory
 from ifca.runs.summary_file import finished_summary
 
 
@@ -50,6 +52,18 @@ class LogReader:
         return [line.decode() for line in lines], shortened
 
 
+def _fault(told: dict[str, str]) -> str:
+    return f"{told['kind']}: client {told['client']} ({told['detail']})"
+
+
+def _said(told: dict[str, str]) -> str:
+    return told["said"]
+
+
+def _turned_away(told: dict[str, str]) -> str:
+    return f"turned away: {told['from']} ({told['why']})"
+
+
 class Follower:
     """Tells a callback about each new round of a run and its baselines, and says what went wrong."""
 
@@ -57,15 +71,16 @@ class Follower:
         self.out, self.config, self.callback, self.say = out, config, callback, say
         self._readers: dict[Path, LogReader] = {}
         self._current: Path | None = None  # the log of the training that was told of last
-        self._last_round = time.monotonic()
-        for log in (*self._logs(), out / FAULTS):  # of an earlier part of the run
+        work = out / PRIVATE
+        self._told = {out / FAULTS: _fault, work / SAID: _said, work / TURNED_AWAY: _turned_away}
+        for log in (*self._logs(), *self._told):  # of an earlier part of the run
             self._reader(log).new_lines()
 
     def read_new(self) -> None:
         """Read and tell what is new."""
-        for line in self._reader(self.out / FAULTS).new_lines()[0]:
-            fault = json.loads(line)
-            self.say(f"{fault['kind']}: client {fault['client']} ({fault['detail']})")
+        for file, sentence in self._told.items():
+            for line in self._reader(file).new_lines()[0]:
+                self.say(printable(sentence(json.loads(line))))
         for log in self._logs():
             lines, shortened = self._reader(log).new_lines()
             if shortened and log == self._current:
@@ -78,14 +93,6 @@ class Follower:
         for folder in (self.out, *sorted(self.out.glob("baselines/*"))):
             if (summary := finished_summary(folder)) is not None:
                 self.callback.finished(summary)
-
-    def restart_clock(self) -> None:
-        """Count the seconds without a round from now on."""
-        self._last_round = time.monotonic()
-
-    def seconds_without_round(self) -> float:
-        """Seconds since the last round ended."""
-        return time.monotonic() - self._last_round
 
     def _reader(self, log: Path) -> LogReader:
         return self._readers.setdefault(log, LogReader(log))
@@ -104,4 +111,3 @@ class Follower:
             most = rounds_of(vars(config))["rounds"]
             self.callback.started(Training(config.algorithm, most, before, config_dict(config)))
         self.callback.round_ended(record)
-        self.restart_clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import ssl
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -20,15 +21,22 @@ CA, CERTIFICATE, KEY, CLIENTS = "ca.crt", "server.crt", "server.key", "clients"
 Private = ec.EllipticCurvePrivateKey
 
 
-def make_keys(folder: Path, clients: int, hosts: tuple[str, ...] = (), days: int = 365) -> None:
-    """Write ca.crt, ca.key, server.crt, server.key and clients/client-N(.pub); private keys are 0600.
+def make_keys(
+    folder: Path, clients: int | Sequence[str], hosts: tuple[str, ...] = (), days: int = 365
+) -> None:
+    """Write ca.crt, ca.key, server.crt, server.key and clients/NAME(.pub); private keys are 0600.
 
-    hosts: names and addresses by which clients reach the server, besides this machine's own.
+    clients: their names, or how many: client-0, client-1, ... The name of its key is a client's name. hosts:
+    names and addresses by which clients reach the server, besides this machine's own.
     """
     if folder.exists() and any(folder.iterdir()):
         raise InvalidInput(f"{folder}: already holds something; keys are never written over")
-    if clients < 1 or days < 1:
-        raise InvalidInput(f"clients and days must be at least 1, got {clients} and {days}")
+    named = [f"client-{i}" for i in range(clients)] if isinstance(clients, int) else list(clients)
+    if not named or days < 1:
+        raise InvalidInput(f"clients and days must be at least 1, got {len(named)} and {days}")
+    for one in named:
+        if Path(one).name != one or one.startswith(".") or not one.isprintable() or named.count(one) > 1:
+            raise InvalidInput(f"{one!r}: is no name for a key file, or is there twice")
     (folder / CLIENTS).mkdir(parents=True)
     authority, server = _new(), _new()
     name = _name("ifca trial CA")
@@ -47,8 +55,8 @@ def make_keys(folder: Path, clients: int, hosts: tuple[str, ...] = (), days: int
     _write(folder / CERTIFICATE, signed.public_bytes(serialization.Encoding.PEM))
     _write(folder / "ca.key", _pem(authority), private=True)
     _write(folder / KEY, _pem(server), private=True)
-    for i in range(clients):
-        write_client_key(folder / CLIENTS / f"client-{i}")
+    for one in named:
+        write_client_key(folder / CLIENTS / one)
 
 
 def check_valid(certificate: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,18 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from ifca.data import Federation
-from ifca.data.column_statistics import ColumnStatistics, merged
+from ifca.data.column_statistics import ColumnStatistics
 from ifca.data.files import write_atomically
-from ifca.data.fit_preparation import fitted
 from ifca.data.preparation import Preparation
 from ifca.engines.flower import Session
 from ifca.engines.flower.faults import Unusable, content_of
+from ifca.engines.flower.members import QUERY_TIMEOUT
 from ifca.engines.flower.records import REPLY, TURN
+from ifca.federation.table_agreement import Told, agreed_preparation, alike
 from ifca.runs.config import Config
 from ifca.runs.own_data_config import FolderData
 
-PREPARED = "preparation.json"
+PREPARED, STATISTICS = "preparation.json", "statistics"
 
 
 def prepare(session: Session, config: Config, out: Path, clients: int, timeout: float) -> None:
@@ -36,13 +36,41 @@ def prepare(session: Session, config: Config, out: Path, clients: int, timeout: 
         return
     if not isinstance(config.data, FolderData):
         return
-    deadline = time.monotonic() + timeout
-    while len(session.exchange.nodes()) < clients and time.monotonic() < deadline:
-        time.sleep(session.exchange.poll)
-    told = [one for one in _asked(session, "statistics") if one]
-    made = _agreed(told, config.data)
+    told = _gathered(session, clients, timeout)
+    made, left_out = agreed_preparation(told, config.data)
+    names = session.exchange.names()
+    for node, why in left_out.items():
+        session.faults.add(0, names.get(node, "?"), node, "refused", f"its statistics do not count: {why}")
     if made is not None:
         session.preparation = json.dumps(made.to_json())
+
+
+def _gathered(session: Session, clients: int, timeout: float) -> dict[int, Told]:
+    """What clients tell of their tables, by node: of so many that are alike, or of all who come in time."""
+    told, failed, said = dict[int, Told](), set[int](), ""
+    known, deadline = set[int](), time.monotonic() + timeout
+    while True:
+        here = set(session.exchange.nodes())
+        if here - known:
+            known, deadline = known | here, time.monotonic() + timeout
+        told, failed = {node: one for node, one in told.items() if node in here}, failed & here
+        asked = sorted(here - told.keys() - failed - session.exchange.busy_nodes())
+        late = time.monotonic() > deadline
+        if asked and (len(here) >= clients or late):
+            found = _asked(session, asked)
+            told |= {node: one for node, one in found.items() if one is not None}
+            failed |= {node for node, one in found.items() if one is None}
+        same = len(alike(told))
+        hopeless = len(here) >= clients and not told and here == failed
+        if same >= clients or late or hopeless:
+            return told
+        state = f"{len(here)} of {clients} clients are connected, to tell how their tables are"
+        if told:
+            state = f"{same} of {clients} clients tell of tables that are alike, {len(here)} are connected"
+        if state != said:
+            session.say(f"{state}; {deadline - time.monotonic():.0f} s without a new one, then it goes on")
+            said = state
+        time.sleep(session.exchange.poll)
 
 
 def keep(session: Session, out: Path) -> None:
@@ -67,46 +95,31 @@ def statistics_json(statistics: dict[str, ColumnStatistics], label: tuple[str, .
     return {"columns": {name: one.to_json() for name, one in statistics.items()}, "label": list(label)}
 
 
-def _asked(session: Session, part: str) -> list[dict[str, Any]]:
-    """The answers of all nodes to a question about their tables; what cannot be read is a fault."""
-    nodes, exchange = session.exchange.nodes(), session.exchange
-    content = {node: RecordDict({TURN: ConfigRecord({"part": part})}) for node in nodes}
-    answers = exchange.send_and_receive("query", content)
-    return [_answer(session, node, answers.replies.get(node), part) for node in nodes]
+def _asked(session: Session, nodes: list[int]) -> dict[int, Told | None]:
+    """What nodes answer when asked how their tables are; None: a fault. Who is late is asked again."""
+    content = {node: RecordDict({TURN: ConfigRecord({"part": STATISTICS})}) for node in nodes}
+    timeout = min(QUERY_TIMEOUT, session.exchange.timeout)
+    answers, names = session.exchange.send_and_receive("query", content, timeout), session.exchange.names()
+    return {
+        node: _answer(session, node, names.get(node, "?"), reply) for node, reply in answers.replies.items()
+    }
 
 
-def _answer(session: Session, node: int, message: Message | None, part: str) -> dict[str, Any]:
-    """What one node told, checked; nothing and a fault where it cannot be read."""
+def _answer(session: Session, node: int, name: str, message: Message) -> Told | None:
+    """What one node told, checked; None and a fault where it cannot be read."""
     try:
         reply: Any = content_of(message).content.config_records[REPLY]
-        told: dict[str, Any] = json.loads(reply[part]) if part in reply else {}
+        told: dict[str, Any] = json.loads(reply[STATISTICS]) if STATISTICS in reply else {}
         if "columns" in told:
             columns = {name: ColumnStatistics.from_json(one) for name, one in told["columns"].items()}
-            return {"columns": columns, "label": tuple(map(str, told["label"]))}
-        return {} if "preparation" not in told else {"ready": Preparation.from_json(told["preparation"])}
-    except (Unusable, KeyError, ValueError, TypeError, AttributeError) as reason:
-        session.faults.add(0, "?", node, "malformed", f"told nothing of its table ({reason})")
-        return {}
-
-
-def _agreed(told: list[dict[str, Any]], data: FolderData) -> Preparation | None:
-    """The preparation by the statistics of all clients, or the one that they have already."""
-    for one in told:
-        if "ready" in one:
-            made: Preparation = one["ready"]
-            return made
-    tables = [one for one in told if "columns" in one]
-    if not tables:
-        return None
-    # What most tables have: a column that one client has alone would shut out all the others.
-    label, names = Counter((one["label"], frozenset(one["columns"])) for one in tables).most_common(1)[0][0]
-    alike = [one["columns"] for one in tables if one["label"] == label and names <= one["columns"].keys()]
-    return fitted(
-        merged({name: told for name, told in one.items() if name in names} for one in alike),
-        label,
-        data.columns,
-        task=data.task,
-        classes=data.classes,
-        named=bool(data.features),
-        refuse_holes=data.missing == "refuse",
-    )
+            label = tuple(map(str, told["label"]))
+            if not columns.keys() >= set(label):
+                raise ValueError("its label is no column of its table")
+            return {"columns": columns, "label": label}
+        made = Preparation.from_json(told.get("preparation"))
+        return {} if made is None else {"ready": made}
+    except Unusable as reason:
+        session.faults.add(0, name, node, reason.kind, f"told nothing of its table ({reason})")
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as reason:
+        session.faults.add(0, name, node, "malformed", f"told nothing of its table ({reason})")
+    return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
+import secrets
 import signal
 import socket
 import ssl
@@ -13,10 +15,11 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ifca.core.errors import IFCAError, InvalidInput
+from ifca.engines.flower.faults import printable
 
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -24,7 +27,11 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "PYTHONUNBUFFERED": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.3",  # seconds
 }
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ProcessFailed(IFCAError):
@@ -38,16 +45,22 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(command: list[str], log: Path, home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in a group of its own, its output in a log; it and its children end with the block."""
-    home.mkdir(parents=True, exist_ok=True)
+def running(
+    command: list[str], log: Path, home: Path, *, more: Mapping[str, str] | None = None, private: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a group of its own, its output in a log; it and its children end with the block.
+
+    more: of its environment; private: nobody else may read the files that it makes.
+    """
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with log.open("ab") as out:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment(home),
+            env=environment(home) | dict(more or {}),
+            umask=0o077 if private else -1,
             start_new_session=True,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
@@ -121,7 +134,7 @@ def wait_healthy(
     reason = "no answer"
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise ProcessFailed(f"Flower's process ended at once: {last_lines(log)}")
+            raise ProcessFailed(f"Flower's process ended at once: {why_ended(process, log)}")
         try:
             with urllib.request.urlopen(url, timeout=2, context=context):
                 return
@@ -131,10 +144,26 @@ def wait_healthy(
     raise ProcessFailed(f"{url} did not answer within {seconds:.0f} s ({reason}); see {log}")
 
 
+def why_ended(process: subprocess.Popen[bytes], log: Path) -> str:
+    """By which signal a process was ended, or what it said last."""
+    if process.returncode is not None and process.returncode < 0:
+        return f"it was ended from outside, by {signal.Signals(-process.returncode).name}"
+    return last_lines(log)
+
+
 def last_lines(log: Path, lines: int = 3) -> str:
-    """The end of a log, on one line."""
-    text = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return " | ".join([line.strip() for line in text if line.strip()][-lines:])[-600:]
+    """The end of a log, on one line and without its colours."""
+    text = COLOURS.sub("", log.read_text(errors="replace")).splitlines() if log.exists() else []
+    return printable(" | ".join([line.strip() for line in text if line.strip()][-lines:])[-600:])
+
+
+def new_secret(file: Path) -> bytes:
+    """A secret in a file that nobody else may read."""
+    secret = secrets.token_hex(32).encode()
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+        out.write(secret)
+    return secret
 
 
 def free_port() -> int:

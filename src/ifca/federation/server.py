@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,16 +15,21 @@ import tomli_w
 from ifca import __version__
 from ifca.core.callbacks import Callback
 from ifca.core.errors import Diverged, IFCAError, InvalidInput
+from ifca.data.files import write_atomically
 from ifca.engines.flower import TooFewClients
+from ifca.engines.flower.faults import printable
+from ifca.engines.flower.receiver import LARGEST
 from ifca.federation.apps import DONE, FAILED
-from ifca.federation.flwr_command import register_supernodes, run_status, submit_run, write_connection
+from ifca.federation.control import Control, check_gate, public_keys
 from ifca.federation.follow import Follower
+from ifca.federation.gate import FOLDER, KEYS, LIMIT, SECRET
 from ifca.federation.keys import CA
-from ifca.federation.processes import ProcessFailed, last_lines, running, wait_healthy
+from ifca.federation.processes import ProcessFailed, new_secret, running, wait_healthy, why_ended
+from ifca.federation.resuming import remember
 from ifca.federation.superlink import SuperLinkAddress
+from ifca.federation.task_executor import TASK_SECRET
 from ifca.runs.config import Config, with_absolute_paths, write_config
-from ifca.runs.run_code import kept_code
-from ifca.runs.run_folder import CONFIG, PRIVATE, open_directory
+from ifca.runs.run_folder import CONFIG
 
 APP = '''"""Made by ifca federate server: the config beside this file, on Flower."""
 
@@ -35,6 +41,9 @@ CONFIG = Path(__file__).with_name("config.toml")
 client = client_app(CONFIG)
 server = server_app(CONFIG)
 '''
+GOES_ON = "--resume goes on from the checkpoint"
+SPARE = 2**20  # bytes; a disk with less is full
+STATUS_EVERY = 5.0  # seconds between two looks at how the run stands
 KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)}
 
 
@@ -52,54 +61,73 @@ def run_server(
     """
     address.check()
     config = replace(with_absolute_paths(config), engine="flower")
-    work = (out / PRIVATE).resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    for note in (DONE, FAILED):
+    work = remember(out, config, address)
+    for note in (DONE, FAILED):  # of an earlier part
         (work / note).unlink(missing_ok=True)
-    log, home = work / "superlink.log", work / "home"
-    with running(address.command(work), log, home) as superlink:
+    secret, log, home = _write_gate(work, address), work / "superlink.log", work / "home"
+    gate = {FOLDER: str(work)}
+    with (
+        running(address.command(work), log, home, more=gate, private=True) as superlink,
+        running(address.executor(work), work / "serverapp.log", home) as executor,
+    ):
         scheme = "http" if address.tls is None else "https"
         ca = None if address.tls is None else address.tls / CA
         wait_healthy(superlink, f"{scheme}://{address.local}/health", ca, log, 90)
-        write_connection(home, address)
-        register_supernodes(address, work)
-        run = submit_run(_write_app(config, out, work, trust), home)
-        terms = config.federation
+        check_gate(address, secret)
+        control, follower = Control(address, secret), Follower(out, config, callback, say)
+        if address.tls is not None and (revoked := control.register()):
+            say(f"keys that are gone, and shut out: {', '.join(revoked)}")
+        run, terms = control.submit(_write_app(config, out, work, trust)), config.federation
         say(
             f"open at {address.host}:{address.port}; waiting for {terms.clients or terms.min_clients} clients"
         )
-        follower = Follower(out, config, callback, say)
+        processes = {"SuperLink": (superlink, log), "server's app": (executor, work / "serverapp.log")}
+        looked = time.monotonic()
         while not (work / DONE).exists():
             follower.read_new()
-            _check_alive(superlink, work, home, run, log, follower)
+            _check_alive(processes, work)
+            if time.monotonic() > looked + STATUS_EVERY:
+                _check_run(control, work, run)
+                looked = time.monotonic()
             time.sleep(0.2)
         follower.read_new()
         follower.finish()
 
 
-def resumed(out: Path, trust: bool = False) -> Config:
-    """The config of a federation's run that was begun."""
-    config = open_directory(out)
-    kept_code(out, config, trust)  # refuse it before anything is started
-    if config.engine != "flower":
-        raise InvalidInput(f"{out}: was not begun by 'ifca federate'; 'ifca resume {out}' goes on with it")
-    return config
+def _write_gate(work: Path, address: SuperLinkAddress) -> bytes:
+    """What the gate asks for; the secret of administration."""
+    new_secret(work / TASK_SECRET)
+    write_atomically(work / LIMIT, str(LARGEST).encode())
+    (work / KEYS).unlink(missing_ok=True)
+    if address.tls is not None:
+        known = {name: key.decode() for name, key in public_keys(address).items()}
+        write_atomically(work / KEYS, json.dumps(known).encode())
+    return new_secret(work / SECRET)
 
 
-def _check_alive(
-    superlink: subprocess.Popen[bytes], work: Path, home: Path, run: str, log: Path, follower: Follower
-) -> None:
-    """Raise what the ServerApp reported, or that the SuperLink or the run has ended."""
+def _check_alive(processes: dict[str, tuple[subprocess.Popen[bytes], Path]], work: Path) -> None:
+    """Raise what the ServerApp reported, or that a process has ended, and why."""
     if (work / FAILED).exists():
         told = json.loads((work / FAILED).read_text())
-        raise KINDS.get(told["kind"], IFCAError)(told["message"])
-    if superlink.poll() is not None:
-        raise ProcessFailed(f"the SuperLink ended: {last_lines(log)}; --resume goes on from the checkpoint")
-    if follower.seconds_without_round() > 30:
-        follower.restart_clock()
-        said = run_status(run, home)
-        if said.startswith("finished") and not (work / DONE).exists() and not (work / FAILED).exists():
-            raise ProcessFailed(f"the run ended ({said}); see {log}; --resume goes on from the checkpoint")
+        raise KINDS.get(told["kind"], IFCAError)(printable(told["message"]))
+    for name, (process, log) in processes.items():
+        if process.poll() is not None:
+            raise ProcessFailed(f"the {name} ended: {_full(work)}{why_ended(process, log)}; {GOES_ON}")
+
+
+def _check_run(control: Control, work: Path, run: int) -> None:
+    """Raise that the run has ended where its app could not say so itself."""
+    try:
+        said, why = control.status(run)
+    except ProcessFailed as reason:
+        raise ProcessFailed(f"{_full(work)}{reason}; {GOES_ON}") from reason
+    if said == "finished" and not (work / DONE).exists() and not (work / FAILED).exists():
+        raise ProcessFailed(f"the run ended: {_full(work)}{printable(why)}; {GOES_ON}")
+
+
+def _full(work: Path) -> str:
+    """The cause that a full disk keeps others from writing down."""
+    return "no space is left on the disk of the run; " if shutil.disk_usage(work).free < SPARE else ""
 
 
 def _write_app(config: Config, out: Path, work: Path, trust: bool) -> Path:

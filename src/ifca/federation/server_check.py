@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import ssl
+from base64 import b64encode
+from datetime import datetime, timezone
+from http import HTTPStatus
 from pathlib import Path
 
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from ifca.core.errors import InvalidInput
+from ifca.federation.gate import FLEET, PUBLIC_KEY, SIGNATURE, TIMESTAMP
 
 SECONDS = 5.0
 
@@ -61,3 +69,25 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
+
+
+def knows_key(server: str, ca: Path, key: Path) -> bool:
+    """Whether a server's gate lets this client's key in; a server without such a gate does not say no."""
+    host, port = host_and_port(server, "--server")
+    private = serialization.load_ssh_private_key(key.read_bytes(), None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    kind = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    now = datetime.now(timezone.utc).isoformat()
+    headers = {
+        PUBLIC_KEY.decode(): b64encode(private.public_key().public_bytes(*kind)).decode(),
+        TIMESTAMP.decode(): now,
+        SIGNATURE.decode(): b64encode(private.sign(now.encode(), ec.ECDSA(hashes.SHA256()))).decode(),
+    }
+    connection = http.client.HTTPSConnection(host, port, timeout=SECONDS, context=tls_context(ca))
+    try:
+        connection.request("POST", f"{FLEET}hello", headers=headers)
+        return connection.getresponse().status != HTTPStatus.UNAUTHORIZED
+    except (OSError, http.client.HTTPException):
+        return True  # it was there a moment ago; the SuperNode will say what is wrong
+    finally:
+        connection.close()

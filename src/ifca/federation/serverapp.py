@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.federation.client_manager import ClientManager, Joined
+from ifca.federation.gate import LIMIT
 from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.federation.preparing import keep, prepare, with_preparation
 from ifca.models.task import Factory
@@ -28,10 +30,11 @@ from ifca.runs.make import make_job
 from ifca.runs.own_code import Code
 from ifca.runs.run import check_jobs, go_on
 from ifca.runs.run_code import code_of
-from ifca.runs.run_folder import CONFIG, FAULTS, check_unused, new_directory
+from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, check_unused, new_directory
 from ifca.runs.summary_file import write_summary
 from ifca.training import Job
 
+Say = Callable[[str], None]
 ROSTER, NOISE_KEY = "roster.json", "noise.key"
 
 
@@ -45,11 +48,13 @@ def serve(
     poll: float = 0.1,
     code: Code | None = None,
     seeded: bool = False,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """Train a new run in an unused folder, or go on with the one that is there.
 
     code: the user's modules that the config names; None: as they lie here. seeded: the noise of differential
-    privacy follows from the seed, for tests and simulations, and not from the operating system.
+    privacy follows from the seed, for tests and simulations, and not from the operating system. say: told who
+    joins and what is waited for.
     """
     _refuse_what_needs_the_data(config)
     if not (out / CONFIG).exists():
@@ -60,7 +65,9 @@ def serve(
     faults.counts.update(fault["kind"] for fault in read_jsonl(out / FAULTS))
     agreed = Terms(terms.min_clients, terms.attempts, half=terms.half_precision)
     session = Session(Exchange(grid, timeout=terms.round_timeout, poll=poll), _known(out), agreed, faults)
-    before, manager = session.roster, ClientManager(session)
+    session.say = session.say if say is None else say
+    session.on_largest = partial(_tell_gate, out / PRIVATE)
+    before, manager = session.roster, ClientManager(session, getattr(config.data, "classes", None))
     session.update_roster = manager.update_roster
     wanted = terms.clients or terms.min_clients
     prepare(session, config, out, wanted, terms.gather_timeout)
@@ -140,6 +147,12 @@ def _keep_secret(secret: int | None, out: Path) -> None:
     if secret is not None:
         (out / NOISE_KEY).touch(0o600)
         (out / NOISE_KEY).write_text(f"{secret:016x}\n")
+
+
+def _tell_gate(work: Path, largest: int) -> None:
+    """The gate of 'ifca federate server' lets no larger reply pass."""
+    if work.is_dir():
+        write_atomically(work / LIMIT, str(largest).encode())
 
 
 def _log(out: Path, fault: Fault) -> None:

@@ -1,4 +1,4 @@
-"""A federation on one machine or one Ray cluster: Flower's simulation of a config's own data."""
+"""A federation on one machine or one Ray cluster: a simulation of a config's own data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,12 +21,16 @@ from flwr.simulation import run_simulation
 from ifca.core.callbacks import Callback
 from ifca.core.errors import InvalidInput
 from ifca.federation.apps import client_app
+from ifca.federation.process_grid import process_grid
 from ifca.federation.processes import QUIET
+from ifca.federation.resuming import forgotten_if_refused, remember
 from ifca.federation.server_check import is_listening
 from ifca.federation.serverapp import serve
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_federation
 from ifca.runs.run_code import code_of
+
+POLL = 0.02  # seconds between two pulls of replies, which cost nothing here
 
 
 def simulate(
@@ -35,26 +40,35 @@ def simulate(
     *,
     cpus: float = 1.0,
     gpus: float = 0.0,
+    ray: bool = False,
     ray_address: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
-    """Every client of the config's data as a node of its own, in Ray actors; the result is that of a run.
+    """Every client of the config's data as a node of its own, played by processes of this machine.
 
-    cpus, gpus: what one client needs, which decides how many run at once; ray_address: an existing cluster.
+    cpus, gpus: what one client needs, which decides how many run at once. ray: by the actors of Flower's own
+    simulation, in Ray, which alone deals GPUs out; ray_address: of an existing cluster.
     """
     if ray_address is not None and ray_address != "auto" and not is_listening(ray_address, "--ray-address"):
         raise InvalidInput(f"--ray-address: no Ray cluster answers at {ray_address}")  # Ray waits for ever
     config = with_absolute_paths(config)
     code = code_of(config)  # one version for the server and all clients
     clients = len(make_federation(config, code).train)
-    terms = replace(config.federation, clients=clients)
-    config = replace(config, federation=terms)
+    config = replace(config, federation=replace(config.federation, clients=clients))
+    options = {"verb": "simulate", "cpus": cpus, "gpus": gpus, "ray": ray, "ray_address": ray_address}
+    remember(out, config, options)
     result: dict[str, Any] = {}
 
     def work(grid: Grid) -> None:
-        result.update(serve(grid, config, out, callback, code=code, seeded=True))
+        result.update(serve(grid, config, out, callback, poll=POLL, code=code, seeded=True, say=say))
 
-    app = client_app(config, code=code)
-    run_on_ray(work, app, clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
+    make_app = partial(client_app, config, code=code)
+    with forgotten_if_refused(out):
+        if ray or gpus or ray_address is not None:
+            run_on_ray(work, make_app(), clients, cpus=cpus, gpus=gpus, ray_address=ray_address)
+        else:
+            with process_grid(make_app, clients, cpus) as grid:
+                work(grid)
     return result
 
 

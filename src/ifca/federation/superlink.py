@@ -17,6 +17,7 @@ from ifca.federation.keys import (
     check_valid,
 )
 from ifca.federation.processes import check_port
+from ifca.federation.task_executor import TASK_SECRET, executor_command
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,20 @@ class SuperLinkAddress:
                 raise InvalidInput(f"{self.tls / CLIENTS}: has no client's key (.pub); nobody could join")
             for key in self.public_keys():
                 check_public(key)
+            self.check_names()
         check_port(self.host, self.port)
 
     def public_keys(self) -> list[Path]:
         """The clients' public keys."""
         return sorted((self.tls / CLIENTS).glob("*.pub")) if self.tls else []
+
+    def check_names(self) -> None:
+        """Refuse one key under two names: the second would be nobody's."""
+        seen: dict[bytes, Path] = {}
+        for key in self.public_keys():
+            other = seen.setdefault(b" ".join(key.read_bytes().split()[:2]), key)
+            if other != key:
+                raise InvalidInput(f"{key}: is the same key as {other.name}")
 
     @property
     def local(self) -> str:
@@ -52,18 +62,25 @@ class SuperLinkAddress:
         return f"{host}:{self.port}"
 
     def command(self, work: Path) -> list[str]:
-        """flower-superlink with the middleware that keeps the Control API to this machine."""
-        command = [sys.executable, "-m", "ifca.federation.admin_middleware"]
-        command += [
+        """flower-superlink behind the gate; its apps are run by a process of ours (task_executor.py)."""
+        command = [
+            sys.executable,
+            "-m",
+            "ifca.federation.gate",
             "--host",
             self.host,
             "--port",
             str(self.port),
-            "--disable-runtime-dependency-installation",
         ]
-        command += ["--database", str(work / "state.db")]
+        command += ["--database", str(work / "state.db"), "--isolation", "process"]
+        command += ["--superexec-auth-secret-file", str(work / TASK_SECRET)]
         if self.tls is None:
             return [*command, "--insecure"]
         files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": KEY}
         paths = [part for name, file in files.items() for part in (f"--ssl-{name}", str(self.tls / file))]
         return [*command, *paths, "--enable-supernode-auth"]
+
+    def executor(self, work: Path) -> list[str]:
+        """The process that runs the server's app."""
+        ca = None if self.tls is None else self.tls / CA
+        return executor_command(self.local, ca, work / TASK_SECRET)

@@ -8,17 +8,29 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import tomli_w
+
 from ifca.core.errors import InvalidInput
 from ifca.data import read_client
 from ifca.data.problems import refuse
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import kind_of, read_table
+from ifca.data.sources.table_files import kind_of, name_of, read_table
+from ifca.engines.flower.faults import printable
 from ifca.federation.apps import client_file
+from ifca.federation.clientapp import REFUSED_BY
 from ifca.federation.keys import CA, check_private
-from ifca.federation.processes import ProcessFailed, free_port, last_lines, running
-from ifca.federation.server_check import server_is_reachable, tls_context
+from ifca.federation.processes import ProcessFailed, free_port, last_lines, new_secret, running
+from ifca.federation.server_check import knows_key, server_is_reachable, tls_context
+from ifca.federation.task_executor import PRELOAD, TASK_SECRET, executor_command
 
+Say = Callable[[str], None]
 CONNECTING = "connecting to the server"
+IN_USE = "its key is in use: by another process, or by one of this client's that ended within the last minute"
+UNKNOWN = "the server does not know its key: is it in the server's folder of keys?"
+NO_ANSWER = "the server does not answer; it is waited for (--wait)"
+LET_IN = "SuperNode ID"
+LOST, FOUND = "Connection attempt failed", "Connection successful"  # as Flower logs these
+SAY_EVERY = 60.0  # seconds between two words about a server that is not there
 
 
 def join(
@@ -28,20 +40,25 @@ def join(
     ca: Path | None,
     insecure: bool,
     patience: float,
-    say: Callable[[str], None],
+    say: Say,
+    *,
+    name: str | None = None,
+    wait: float = 86400.0,
 ) -> None:
     """Offer one client's data to a server; the data are read here and never sent.
 
-    patience: seconds during which a client that is turned away tries again.
+    patience: seconds during which a client that is turned away tries again; wait: for a server that is not
+    there, or does not answer any more. name: of the client; None: that of its key, or of its file where there
+    is no key.
     """
     file = client_file(data).resolve()
     if kind_of(file) in TABLES:  # what its columns are, the server's config says
         read_table(file, refuse)
     else:
         read_client(file)  # refuse a bad file now, not in the first round
-    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
-    command += ["--port", str(free_port()), "--node-config", f'data="{file}"']
     root = None if insecure else ca or (key.parent.parent / CA if key else None)
+    command = [str(Path(sys.executable).with_name("flower-supernode")), "--superlink", server]
+    command += ["--max-wait-time", str(wait)]
     if insecure:
         command.append("--insecure")
     else:
@@ -52,36 +69,75 @@ def join(
         check_private(key)
         tls_context(root)  # refuse bad files now, not when there is a server
         command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
-    if not server_is_reachable(server, root):
-        say(f"client {file.stem}: nobody is at {server} yet, waiting")
-        while not server_is_reachable(server, root):
-            time.sleep(1)
+    name = name or (name_of(file) if key is None else key.name)
+    _wait_for(server, root, name, wait, say)
     deadline = time.monotonic() + patience
     while True:  # the server may not know this key yet, or be another one than the last time
-        if _run_once(command, file.stem, say):
+        if key is not None and root is not None and not knows_key(server, root, key):
+            let_in, why = False, UNKNOWN
+        else:
+            let_in, why = _run_once(command, file, name, say)
+        if let_in:
             deadline = time.monotonic() + patience
         if time.monotonic() >= deadline:
-            break
+            raise ProcessFailed(f"client {name}: ended by the server, or turned away: {why}")
         time.sleep(1)
-    raise ProcessFailed(f"client {file.stem}: ended by the server, or turned away: is its key registered?")
+        _wait_for(server, root, name, patience, say)
 
 
-def _run_once(command: list[str], name: str, say: Callable[[str], None]) -> bool:
-    """Run a SuperNode until it ends; whether it was ever let in."""
-    with tempfile.TemporaryDirectory(prefix="ifca-client-") as folder:
-        log, said = Path(folder) / "supernode.log", ""
-        with running(command, log, Path(folder) / "home") as node:
-            while node.poll() is None:
+def _wait_for(server: str, root: Path | None, name: str, wait: float, say: Say) -> None:
+    """Until somebody is at the server's address, or the wait is over."""
+    begun, said = time.monotonic(), -SAY_EVERY
+    while not server_is_reachable(server, root):
+        waited = time.monotonic() - begun
+        if waited > wait:
+            raise ProcessFailed(f"client {name}: nobody was at {server} for {wait:g} s")
+        if waited >= said + SAY_EVERY:
+            say(f"client {name}: nobody is at {server} yet, waiting; given up in {wait - waited:.0f} s")
+            said = waited
+        time.sleep(1)
+
+
+def _run_once(command: list[str], file: Path, name: str, say: Say) -> tuple[bool, str]:
+    """Run a SuperNode until it ends; whether it was ever let in, and why it ended."""
+    with tempfile.TemporaryDirectory(prefix="ifca-client-") as folder:  # of this user alone
+        here, said, port = Path(folder), "", free_port()
+        log, secret, config = here / "supernode.log", here / TASK_SECRET, here / "node.toml"
+        new_secret(secret)
+        config.write_text(tomli_w.dumps({"data": str(file), "name": name}))
+        tasks = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        node = [*command, "--port", str(port), "--node-config", str(config), *tasks]
+        loaded = {} if kind_of(file) in TABLES else {PRELOAD: str(file)}
+        executor = executor_command(f"127.0.0.1:{port}", None, secret)
+        with (
+            running(node, log, here / "home") as supernode,
+            running(executor, log, here / "home", more=loaded) as serving,
+        ):
+            while supernode.poll() is None and serving.poll() is None:
                 if (now := _state(log)) != said:
                     say(f"client {name}: {now}")
                     said = now
                 time.sleep(0.5)
-        say(f"client {name}: {last_lines(log)}")
-        return _state(log) != CONNECTING
+        why = _reason(log)
+        say(f"client {name}: {why}")
+        return LET_IN in log.read_text(errors="replace"), why
 
 
 def _state(log: Path) -> str:
     text = log.read_text(errors="replace") if log.exists() else ""
-    if "Received" in text:
+    if LET_IN in text and text.rfind(LOST) > max(map(text.rfind, (LET_IN, FOUND, "Receiving: "))):
+        return NO_ANSWER
+    turn = max(text.rfind("Receiving: train"), text.rfind("Receiving: evaluate"))
+    if text.rfind(REFUSED_BY) > turn:
+        return printable(REFUSED_BY + text.rpartition(REFUSED_BY)[2].partition("\n")[0])
+    if turn >= 0:
         return "taking its turns"
-    return CONNECTING if "SuperNode ID" not in text else "connected, waiting for a turn"
+    return CONNECTING if LET_IN not in text else "connected, waiting for a turn"
+
+
+def _reason(log: Path) -> str:
+    """Why a SuperNode ended, in one sentence."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    if "Failed to activate SuperNode" in text:
+        return IN_USE
+    return last_lines(log)

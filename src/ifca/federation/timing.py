@@ -1,4 +1,4 @@
-"""Seconds of a round on Flower's simulation, its clients in Ray actors: the Flower row of 'ifca bench'."""
+"""Seconds of a round over a Flower grid, as of 'ifca federate simulate': the Flower row of 'ifca bench'."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ifca.engines.flower import Exchange, FlowerEngine, Roster, Session
 from ifca.federation.apps import partition_of
 from ifca.federation.client_manager import ClientManager
 from ifca.federation.clientapp import make_client_app
-from ifca.federation.simulation import run_on_ray
+from ifca.federation.process_grid import process_grid
+from ifca.federation.simulation import POLL
 from ifca.training import Job
 
 MOST_CLIENTS = 1000  # of larger jobs so many are measured, and the time is scaled up
@@ -24,20 +25,21 @@ Make = Callable[..., Job]
 
 
 def flower_seconds(make: Make, arguments: tuple[Any, ...], measure: Callable[[Job], float]) -> float:
-    """What is measured of a job whose clients are nodes of Flower's simulation."""
+    """What is measured of a job whose clients are nodes of a grid."""
     job = _job(make, arguments)
     clients = min(MOST_CLIENTS, len(job.federation.train))
     found: list[float] = []
 
     def work(grid: Grid) -> None:
-        session = Session(Exchange(grid), Roster(()))
+        session = Session(Exchange(grid, poll=POLL), Roster(()))
         ClientManager(session).wait_for(clients, session.exchange.timeout)
         federation = session.roster.federation()
         remote = replace(job, federation=federation, engine="flower", remote=partial(_engine, session))
         found.append(measure(remote))
 
-    app = make_client_app(partial(_node_data, make, arguments), partial(_client_job, make, arguments))
-    run_on_ray(work, app, clients)
+    data, job_of = partial(_node_data, make, arguments), partial(_client_job, make, arguments)
+    with process_grid(partial(make_client_app, data, job_of), clients) as grid:
+        work(grid)
     return found[0] * len(job.federation.train) / clients
 
 

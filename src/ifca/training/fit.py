@@ -20,6 +20,7 @@ from ifca.engines.precision import products
 from ifca.training.dealt_clients import begun
 from ifca.training.early_stopping import ending
 from ifca.training.evaluate import Evaluation, evaluate
+from ifca.training.going_back import check_last
 from ifca.training.halving import Attempt, attempt, begin, retreat
 from ifca.training.job import Job
 from ifca.training.rounds import OnRound, check_finite, finished, train
@@ -129,6 +130,7 @@ def _ended(now: Attempt, restart: int, last: ClusterState, history: list[Record]
         last, history[-1] = finished(job, now.problem, engine, last, history[-1])
     state = compact(last)
     labels, scores = final_identities(job, engine, state)
+    check_last(job.recipe, last, own_losses(labels, scores))
     test = evaluate(engine, job, state, labels)
     unseen = evaluate_unseen(engine, job, state)
     places = places_of(last.live).tolist()
@@ -140,16 +142,23 @@ def final_identities(job: Job, engine: Engine, state: ClusterState) -> tuple[Ten
     clients = job.federation.train
     if job.method.personal:
         scores = engine.score(state.theta, clients, state.identity)
-        labels, own = state.identity, scores.loss[:, 0]
+        labels = state.identity
     else:
         scores = score_live(engine, state.theta, state.live, clients)
         labels = job.method.serves(state, scores.loss)
         if scores.answered is not None:  # who is missing keeps its last identity
             labels = torch.where(scores.answered, labels, state.identity)
-        own = scores.loss.gather(1, labels.clamp(min=0)[:, None])[:, 0]
+    own = own_losses(labels, scores)
     heard = torch.arange(len(clients)) if scores.answered is None else torch.nonzero(scores.answered)[:, 0]
     check_finite(job.recipe, clients, "after the last round", heard, own[heard])
     return labels, scores
+
+
+def own_losses(labels: Tensor, scores: Scores) -> Tensor:
+    """What each client loses under the model that serves it: [m]. scores: of all models, or of its own."""
+    if scores.loss.shape[1] == 1:
+        return scores.loss[:, 0]
+    return scores.loss.gather(1, labels.clamp(min=0)[:, None])[:, 0]
 
 
 def _in_order(state: ClusterState, names: list[str]) -> ClusterState:

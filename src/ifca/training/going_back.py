@@ -46,20 +46,28 @@ def looked_at(
     if progress.first is None:
         first = torch.full((len(after.identity),), torch.nan, dtype=torch.float64)
         progress = replace(progress, first=first.index_copy(0, who, loss.double().cpu()))
-    _check_growth(recipe, before, progress, who, loss)
+    _check_growth(recipe, f"in round {before.round + 1}", progress, who, loss)
     if not recipe.early_stopping and mean < progress.kept_loss:
         progress = kept(progress, before, mean)
     return replace(after, progress=progress)
 
 
-def _check_growth(
-    recipe: Recipe, before: ClusterState, progress: Progress, who: Tensor, loss: Tensor
-) -> None:
+def check_last(recipe: Recipe, last: ClusterState, own: Tensor) -> None:
+    """As after every round, but for the last: nobody trains the models that it made. own: [m], NaN: unknown.
+
+    Models that were gone back to are not looked at again.
+    """
+    if halves(recipe) and last.progress.first is not None and not last.progress.unfinished:
+        who = torch.nonzero(~own.isnan())[:, 0].cpu()
+        _check_growth(recipe, "after the last round", last.progress, who, own[who.to(own.device)])
+
+
+def _check_growth(recipe: Recipe, when: str, progress: Progress, who: Tensor, loss: Tensor) -> None:
     assert progress.first is not None
     known = progress.first[who].isfinite()
     then, now = float(progress.first[who][known].mean()), float(loss.double().cpu()[known].mean())
     if now > GROWTH * then > 0:
         raise Diverged(
-            f"training diverged: in round {before.round + 1} the mean loss is {now:.3g}, in the first "
+            f"training diverged: {when} the mean loss is {now:.3g}, in the first "
             f"round it was {then:.3g}; try a smaller step_size than {recipe.step_size}"
         )

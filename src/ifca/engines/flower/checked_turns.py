@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ifca.core.averages import zero_sum
 from ifca.core.checks import FEWEST, IN_A_ROW
-from ifca.core.errors import Diverged
+from ifca.core.errors import Diverged, TooFewClients
 from ifca.core.replies import Needs, Rejection, Replies
 from ifca.core.sampling import count_aside
 from ifca.core.types import ClientReply, Params
+from ifca.data import Clients
 from ifca.engines.collect import Collected
 from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import Unusable, content_of
@@ -108,3 +109,18 @@ def _check_models(engine: FlowerEngine, replies: Replies, rejected: list[Rejecti
                 f"reply with a loss or an update that is not finite; try a smaller step_size than "
                 f"{engine.recipe.step_size}"
             )
+
+
+def nobody_scored(engine: FlowerEngine, clients: Clients, part: str) -> Diverged | TooFewClients:
+    """Why no client told what it loses: the models serve nobody any more, or nobody is there."""
+    nodes = [engine.session.roster.node(name) for name in clients.ids]
+    why = [engine.session.faults.reasons.get(node, "") for node in nodes]
+    if any(reason.startswith("not-finite") for reason in why):
+        return Diverged(
+            f"training diverged: after round {engine.t + 1} no client's loss is finite; try a smaller "
+            f"step_size than {engine.recipe.step_size}"
+        )
+    first = next(filter(None, why), "not connected")
+    return TooFewClients(
+        f"none of {len(clients)} clients told how well the models do on its {part} data; the first: {first}"
+    )

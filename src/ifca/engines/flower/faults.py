@@ -13,9 +13,11 @@ from flwr.app import Message
 
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params, select
+from ifca.engines.flower.receiver import MALFORMED
 from ifca.engines.flower.records import REPLY, UPDATE, from_record
 
-ERRORS = {1: "raised", 2: "raised", 5: "lost", 8: "crashed"}  # Flower's codes; others: "unavailable"
+# Flower's codes, and one of ours; others: "unavailable"
+ERRORS = {1: "raised", 2: "raised", 5: "lost", 8: "crashed", MALFORMED: "malformed"}
 Fault = dict[str, Any]
 """round, client, node, kind, detail: a line of faults.jsonl."""
 

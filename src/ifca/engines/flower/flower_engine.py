@@ -19,7 +19,7 @@ from ifca.core.sampling import count_aside
 from ifca.core.types import Params, model_count
 from ifca.data import Clients, Federation
 from ifca.engines.base import SUMS
-from ifca.engines.flower.checked_turns import Turn, collected, needed, reply_of
+from ifca.engines.flower.checked_turns import Turn, collected, needed, nobody_scored, reply_of
 from ifca.engines.flower.exchange import Answers
 from ifca.engines.flower.faults import REJECTED, Unusable, scores_of, update_of
 from ifca.engines.flower.records import TURN, ByteCounter, byte_count, pack
@@ -63,6 +63,7 @@ class FlowerEngine:
         """Round t; with too few usable replies it is repeated, and at last given up."""
         terms, self.t, rejected = self.session.terms, t, list[Rejection]()
         m = len(self.federation.train)
+        self.session.expect(sum(value[0].numel() * value.element_size() for value in theta.values()))
         carried = torch.zeros(m, dtype=torch.long), torch.zeros(m, dtype=torch.long)
         for attempt in range(terms.attempts):
             self.session.update_roster(t, self.open_to_new)
@@ -112,8 +113,8 @@ class FlowerEngine:
         missing = [i for i, name in enumerate(clients.ids) if name not in self.session.left_out]
         for _ in range(self.session.terms.attempts):
             messages = self.messages(theta, clients, missing, wanted[missing], 0, part)
-            self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
             answers = self.session.exchange.send_and_receive("evaluate", messages)
+            self.session.evaluation_bytes += sum(counter.count(content) for content in messages.values())
             for i in missing:
                 most = None if self.federation.classes is None else int(clients.sizes[i])
                 found = self.usable(
@@ -128,6 +129,8 @@ class FlowerEngine:
             missing = [i for name, i in failed.items() if self.session.roster.node(name) in answers.replies]
             if not missing:  # who is silent or gone will not be there a moment later either
                 break
+        if not bool(answered.any()):
+            raise nobody_scored(self, clients, part)
         table = table.to(next(iter(theta.values())).dtype)
         scores = Scores(table[..., 0], table[..., 1], None if bool(answered.all()) else answered)
         self._scores[part] = theta, own, scores

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ifca.core.checks import FEWEST
 from ifca.data.clients import features
 from ifca.data.scaling import Scaling
 
 Moments = tuple[float, ...]
 """Means, then variances; empty: not told."""
-LARGEST = (
-    1e150  # the square of a larger one may be infinite, and with it the scale of all; NaN is not smaller
-)
+LARGEST = 1e150  # squares of larger ones may be infinite, and with them the scale of all; NaN is not smaller
+WIDEST = 10.0  # times as far from the middle as any other client's values, no client's count
 
 
 def moments_of(values: Tensor) -> list[float]:
@@ -32,6 +32,26 @@ def are_possible(moments: Moments, shape: tuple[int, ...]) -> bool:
     )
 
 
+def capped(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    """The moments [m, d] of clients, of whom none reaches farther than WIDEST times any other.
+
+    How far one reaches is the root of its values' mean square around the median of all means. Who reaches
+    farther, alone, is drawn in to that limit; otherwise the scale of one could make all others' features
+    vanish. All other moments stay as they are, to the last bit.
+    """
+    if len(means) < FEWEST:
+        return means, variances
+    middle = means.median(0).values
+    reach = (variances + (means - middle) ** 2).sqrt()
+    second = reach.topk(2, dim=0).values[1]
+    share = WIDEST * second / reach
+    far = (share < 1) & (second > 0)  # where all others have one value, nothing can vanish
+    return (
+        torch.where(far, middle + (means - middle) * share, means),
+        torch.where(far, variances * share**2, variances),
+    )
+
+
 def scaling_of(told: Sequence[tuple[int, Moments]], shape: tuple[int, ...]) -> Scaling | None:
     """Over all clients: what Scaling.of finds in their data. told: samples and moments of each.
 
@@ -40,7 +60,9 @@ def scaling_of(told: Sequence[tuple[int, Moments]], shape: tuple[int, ...]) -> S
     if not all(moments for _, moments in told):
         return None
     share = torch.tensor([samples for samples, _ in told], dtype=torch.float64)[:, None]
-    means, variances = torch.tensor([moments for _, moments in told], dtype=torch.float64).chunk(2, 1)
+    means, variances = capped(
+        *torch.tensor([moments for _, moments in told], dtype=torch.float64).chunk(2, 1)
+    )
     share = share / share.sum()
     mean = (share * means).sum(0)
     scale = (share * (variances + (means - mean) ** 2)).sum(0).sqrt()

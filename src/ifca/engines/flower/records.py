@@ -12,19 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import (
-    InflatableObject,
-    get_all_nested_objects,
-    no_object_id_recompute,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params
+from ifca.engines.flower.private_api import RECORDS, get
 
 RAW = "raw"  # how the bytes are to be read: row by row, little-endian
 KINDS = {"float16": torch.float16, "float32": torch.float32, "float64": torch.float64}
 NAMES = {kind: name for name, kind in KINDS.items()}
+Record = ArrayRecord | ConfigRecord | MetricRecord
+REFUSED = "refused"  # what a client is told that is not taken, and why
 CLUSTERED, SHARED, UPDATE, TURN, REPLY = "clustered", "shared", "update", "turn", "reply"
 
 
@@ -90,19 +88,19 @@ class ByteCounter:
     """Counts the bytes that go over the wire: all objects that Flower makes of a record, each record once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[InflatableObject, int]] = {}  # keeps the record, so ids stay unique
+        self._known: dict[int, tuple[Record, int]] = {}  # keeps the record, so ids stay unique
 
     def count(self, content: RecordDict) -> int:
         """Bytes of a message's content."""
         return sum(self._one(record) for record in content.values())
 
-    def _one(self, record: InflatableObject) -> int:
+    def _one(self, record: Record) -> int:
         if id(record) not in self._known:
             self._known[id(record)] = (record, byte_count(record))
         return self._known[id(record)][1]
 
 
-def byte_count(record: InflatableObject) -> int:
+def byte_count(record: Record) -> int:
     """Bytes of one record and all its parts, headers included."""
-    with no_object_id_recompute():  # each part is hashed once
-        return sum(len(part.deflate()) for part in get_all_nested_objects(record).values())
+    with get(RECORDS, "no_object_id_recompute")():  # each part is hashed once
+        return sum(len(part.deflate()) for part in get(RECORDS, "get_all_nested_objects")(record).values())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import FaultLog
 from ifca.engines.flower.roster import Roster
+
+ROOM = 4 * 2**20  # bytes of a reply beside its model: losses, names, a description
 
 
 @dataclass(frozen=True)
@@ -31,4 +34,13 @@ class Session:
     update_roster: Callable[[int, bool], None] = lambda _t, _joining: None  # round, may new clients join
     left_out: frozenset[str] = frozenset()  # clients that are not asked any more
     evaluation_bytes: int = 0
+    on_largest: Callable[[int], None] = lambda _size: None  # told how large replies may be
+    say: Callable[[str], None] = logging.getLogger("ifca.federation").info  # to whoever runs the server
     preparation: str = ""  # how clients prepare their tables, as JSON; empty: they have arrays
+
+    def expect(self, size: int) -> None:
+        """Replies are about so many bytes from now on; what is much larger is not read."""
+        largest = 2 * size + ROOM
+        if self.exchange.receiver.largest != largest:
+            self.exchange.receiver.largest = largest
+            self.on_largest(largest)

@@ -29,11 +29,12 @@ Bytes = tuple[Tensor, Tensor]
 def solve(engine: FlowerEngine) -> Solutions:
     """Every client's solution of the probe (core/probe.py); zero for one that sent none, if not for all."""
     clients, turn = engine.federation.train, ConfigRecord({**engine.told(0, "probe"), "own": False})
+    features, outputs = torch.Size(engine.federation.input_shape).numel(), engine.federation.outputs
+    like = {"w": torch.empty(min(features, FEATURES) + 1, outputs)}
+    engine.session.expect(like["w"].numel() * like["w"].element_size())
     engine.session.update_roster(0, False)
     messages = {i: RecordDict({TURN: turn}) for i in range(len(clients))}
     answers, (down, up) = _exchanged(engine, "train", messages)
-    features, outputs = torch.Size(engine.federation.input_shape).numel(), engine.federation.outputs
-    like = {"w": torch.empty(min(features, FEATURES) + 1, outputs)}
     w, answered = torch.zeros(len(clients), *like["w"].shape), torch.zeros(len(clients), dtype=torch.bool)
     for i, name in enumerate(clients.ids):
         found = engine.usable(answers, name, 0, lambda reply: _solution_of(reply, like))
@@ -91,9 +92,10 @@ def _exchanged(engine: FlowerEngine, kind: str, contents: dict[int, RecordDict])
         node = engine.session.roster.node(clients.ids[i])
         if node in connected and clients.ids[i] not in engine.session.left_out:
             messages[node] = content
-            down[i] += counter.count(content)
     answers = engine.session.exchange.send_and_receive(kind, messages)
-    for i in contents:
+    for i, content in contents.items():
+        if engine.session.roster.node(clients.ids[i]) in messages:
+            down[i] += counter.count(content)
         reply = answers.replies.get(engine.session.roster.node(clients.ids[i]))
         if reply is not None and reply.has_content():
             up[i] += sum(byte_count(record) for record in reply.content.values())
