@@ -68,8 +68,9 @@ WHY = {
     "text of a command on this repository": {
         "report/paper/results_page.py": {"read_text"},
     },
-    "a layout in a message, checked there": {
+    "a layout or a list of parts in a message, checked there": {
         "engines/flower/records.py": {"json.loads"},
+        "engines/flower/receiver.py": {"json.loads"},
     },
 }
 """Why a module opens a file or parses a text by itself -> the modules, with what they call for it."""
