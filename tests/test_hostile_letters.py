@@ -84,7 +84,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     run(read_config(None, [*settings, f"data={{name='folder', path='{data}'}}"]), out)
     assert "out\\udcff" in write_report([out]).read_text("utf-8")
     data.rename(tmp_path / "data\udcff")
-    with pytest.raises(InvalidInput, match="data.udcff.* ends in bytes that are no UTF-8"):
+    with pytest.raises(InvalidInput, match=r"data.udcff.* ends in bytes that are no UTF-8"):
         parse_config({"data": {"name": "folder", "path": str(tmp_path / "data\udcff")}}, "job")
 
 
