@@ -70,7 +70,12 @@ def scalar_job(points: list[tuple[float, float]], theta: list[float], recipe: Re
     )
 
 
+def unequal_clients() -> Federation:
+    """Seven clients of 4 to 20 samples."""
+    return groups((12, 7, 20, 4, 9, 16, 11))
+
+
 @pytest.fixture
 def unequal() -> Federation:
     """Seven clients of 4 to 20 samples."""
-    return groups((12, 7, 20, 4, 9, 16, 11))
+    return unequal_clients()

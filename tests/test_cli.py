@@ -117,8 +117,9 @@ def test_assign_refuses_what_does_not_fit(
 def assert_refused(done: subprocess.CompletedProcess[str], complaint: str, code: int = 2) -> None:
     assert done.returncode == code, done.stderr
     assert complaint in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1  # one sentence, no traceback
+    said = [line for line in done.stderr.splitlines() if not line.startswith("your code: ")]
+    assert len(said) == 1  # one sentence, no traceback
+    assert said[0].startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], complaint: str, code:
         (["run", "job.toml", "--preset", "femnist"], "give job.toml or --preset femnist, not both", 2),
         (["run", "job.toml", "--label", "y"], "--label: is for a table or a folder of tables", 2),
         (["run", "."], "is a folder without a config.toml and without files of data", 2),
-        (["federate", "simulate", "."], ".: is a folder; a config is a .toml file", 2),
+        (["federate", "simulate", "."], ".: is a folder without a config.toml", 2),
         (["run", "--set", "k=1000"], "k is 1000, but the federation has only 112 clients", 2),
         (["run", "--set", "step_size=1e30", "--out", "diverged"], "training diverged", 1),
         (["run", "--set", "memory_budget=1", "--set", "model.hidden=[90000]"], "smallest that works is", 2),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import runpy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ from ifca.engines.vectorised import VectorisedEngine
 from ifca.methods.aggregation import Aggregation, aggregated, register_aggregation, rule_of
 from ifca.training import Fitted, Job, fit
 from ifca.training.start import start
-from tests.conftest import groups, make_job
+from tests.conftest import groups, make_job, unequal_clients
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "own_method.py"
 runpy.run_path(str(EXAMPLE))  # registers the method ifca-prox
@@ -171,6 +172,7 @@ ATTACKS = {
     "plain-attacked-median": "misreport",
 }
 ENGINES = ["loop", "vectorised"]
+ROWS = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in ALGORITHMS]  # a process each
 
 
 def recipe_of(name: str) -> Recipe:
@@ -186,6 +188,21 @@ def job_of(name: str, federation: Federation, **options: Any) -> Job:
         return job
     attack = attackers(ATTACKS[name], ids=who.ids, keys=who.keys, true=who.true_cluster, share=0.3)
     return replace(job, attack=attack)
+
+
+class Whole(NamedTuple):
+    """A training, and the states after its rounds."""
+
+    fitted: Fitted
+    states: list[ClusterState]
+
+
+@cache
+def whole(name: str, engine: str) -> Whole:
+    """A row, trained once for all tests that look at what comes out."""
+    states = list[ClusterState]()
+    job = job_of(name, unequal_clients(), engine=engine)
+    return Whole(fit(job, on_round=lambda state, _record: states.append(state)), states)
 
 
 def assert_same(a: Fitted, b: Fitted, tolerance: float = 1e-10, *, counted: bool = True) -> None:
@@ -206,14 +223,13 @@ def same_bits(a: Params, b: Params) -> bool:
     return all(torch.equal(value, b[name]) for name, value in a.items())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ROWS)
 def test_engines_agree(name: str, unequal: Federation) -> None:
     """The loop, the vectorised engine, and its fast path switched off."""
-    job = job_of(name, unequal)
-    oracle = fit(replace(job, engine="loop"))
+    job, oracle = job_of(name, unequal), whole(name, "loop").fitted
     # Adam divides by roots of small second moments: of 12 seeds 7 were beyond 1e-10 with the same code
     tolerance = 1e-9 if job.recipe.optimizer.startswith("adam") else 1e-10
-    assert_same(oracle, fit(replace(job, engine="vectorised")), tolerance)
+    assert_same(oracle, whole(name, "vectorised").fitted, tolerance)
     assert_same(oracle, fit(replace(job, engine="vectorised", fast_path=False)), tolerance)
 
 
@@ -250,33 +266,27 @@ def test_sketches_of_updates_agree(name: str, unequal: Federation) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ROWS)
 class TestContract:
-    def job(self, name: str, engine: str, federation: Federation) -> Job:
-        return job_of(name, federation, engine=engine)
-
     def test_same_seed_same_bits_and_no_input_changed(
         self, name: str, engine: str, unequal: Federation
     ) -> None:
         before = unequal.train.x.clone(), unequal.train.y.clone()
-        job = self.job(name, engine, unequal)
-        first, second = fit(job), fit(job)
-        assert same_bits(first.state.theta, second.state.theta)
+        again = fit(job_of(name, unequal, engine=engine))
+        assert same_bits(whole(name, engine).fitted.state.theta, again.state.theta)
         assert torch.equal(unequal.train.x, before[0])
         assert torch.equal(unequal.train.y, before[1])
 
-    def test_stopping_and_going_on_changes_no_bit(self, name: str, engine: str, unequal: Federation) -> None:
-        job = self.job(name, engine, unequal)
-        states = []
-        whole = fit(job, on_round=lambda state, _record: states.append(state))
+    def test_stopping_and_going_on_changes_no_bit(self, name: str, engine: str) -> None:
+        fitted, states = whole(name, engine)
         for state in states[:-1]:
-            assert same_bits(fit(job, resume=state).state.theta, whole.state.theta)
+            assert same_bits(fit(fitted.job, resume=state).state.theta, fitted.state.theta)
 
     def test_permuting_clients_permutes_the_result(self, name: str, engine: str, unequal: Federation) -> None:
         order = [3, 0, 6, 2, 5, 1, 4]
         assert unequal.test is not None
         turned = Federation(unequal.train.subset(order), unequal.test, unequal.classes)
-        a, b = fit(self.job(name, engine, unequal)), fit(self.job(name, engine, turned))
+        a, b = whole(name, engine).fitted, fit(job_of(name, turned, engine=engine))
         if a.job.method.personal:  # model i is client i's
             a_theta = {key: value[order] for key, value in a.state.theta.items()}
         else:
@@ -285,39 +295,30 @@ class TestContract:
         for key, value in a_theta.items():
             torch.testing.assert_close(value, b.state.theta[key], rtol=1e-9, atol=1e-9)
 
-    def test_labels_are_those_of_the_models_returned(
-        self, name: str, engine: str, unequal: Federation
-    ) -> None:
-        fitted = fit(self.job(name, engine, unequal))
+    def test_labels_are_those_of_the_models_returned(self, name: str, engine: str) -> None:
+        fitted = whole(name, engine).fitted
         if fitted.job.method.chooses:
             assert torch.equal(fitted.labels, identity(fitted.train.loss))
 
-    def test_shared_coordinates_are_identical_after_every_round(
-        self, name: str, engine: str, unequal: Federation
-    ) -> None:
+    def test_shared_coordinates_are_identical_after_every_round(self, name: str, engine: str) -> None:
         differ: list[bool] = []  # in each round with several models: whether all of their own coordinates do
-
-        def check(state: Any, _record: Any) -> None:
+        fitted, states = whole(name, engine)
+        shared = fitted.job.shared
+        for state in states:
             models = {key: value[state.live] for key, value in state.theta.items()}
-            for key in job.shared:
+            for key in shared:
                 assert torch.equal(models[key][0], models[key][-1])
             if int(state.live.sum()) > 1:
-                own = [v for key, v in models.items() if key not in job.shared and v.dim() > 1]  # no shares
+                own = [v for key, v in models.items() if key not in shared and v.dim() > 1]  # no shares
                 differ.append(not any(torch.equal(value[0], value[-1]) for value in own))
+        assert not shared or (differ and all(differ))
 
-        job = self.job(name, engine, unequal)
-        fit(job, on_round=check)
-        assert not job.shared or (differ and all(differ))
-
-    def test_parameters_are_numbers_whether_a_place_has_a_model_or_not(
-        self, name: str, engine: str, unequal: Federation
-    ) -> None:
-        def check(state: Any, _record: Any) -> None:
+    def test_parameters_are_numbers_whether_a_place_has_a_model_or_not(self, name: str, engine: str) -> None:
+        fitted, states = whole(name, engine)
+        for state in states:
             for value in state.theta.values():
                 assert bool(value.isfinite().all())
                 assert not bool(value[~state.live].any())
-
-        fitted = fit(self.job(name, engine, unequal), on_round=check)
         assert bool(fitted.state.live.all())
 
 

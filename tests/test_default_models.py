@@ -20,7 +20,7 @@ from ifca.runs.make import make_job, read_federation
 from ifca.runs.run import run
 from ifca.training import Job, fit
 from ifca.use.export import Served
-from ifca.use.trained import open_trained
+from ifca.use.opened_run import open_trained
 
 
 def regression(rows: int = 60, clients: int = 6, *, mean: float = 5.0, scale: float = 1.0) -> Any:

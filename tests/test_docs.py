@@ -137,3 +137,12 @@ def test_the_table_of_collapses_is_what_was_measured() -> None:
         costs = [found.get((setting, "ifca", f"{cost}_ratio")) for cost in ("bytes", "turns")]
         cells += ["–" if row is None else f"{row['mean']:.2f}" for row in costs]
         assert f"| {setting} | {' | '.join(cells)} |\n" in page
+
+
+def test_the_tables_of_reliability_are_what_was_measured() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    for tool in ("docs_chaos", "docs_reliability"):
+        made = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))
+        assert made["with_tables"](page) == page, f"python tools/{tool}.py"
+    kinds = json.loads((ROOT / "results" / "fuzz" / "counts.json").read_text())
+    assert set(kinds) == set(made["WHAT"]), "python tools/docs_reliability.py"

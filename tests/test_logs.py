@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from ifca.data.jsonl import append_jsonl, parse_jsonl, read_jsonl
 from ifca.report.live_run import GrowingLog
 from ifca.runs.clients_table import COLUMNS, read_clients
 
+RECORD = {"round": 0, "participants": 1, "clients": None, "identity": [0], "train_loss": 0.5}
+RECORD |= {"cluster_sizes": [1], "bytes_down": 8, "bytes_up": 8, "seconds": 0.1}
 WHOLE = b'{"round": 0}\n{"round": 1}\n'
 
 
@@ -55,14 +58,20 @@ def test_a_damaged_line_is_named(damage: bytes, tmp_path: Path) -> None:
 
 def test_a_log_that_grows_is_read_from_where_it_was(tmp_path: Path) -> None:
     log, growing = tmp_path / "log.jsonl", GrowingLog()
-    log.write_bytes(WHOLE + b'{"round"')
+    whole = b"".join(json.dumps(RECORD | {"round": t}).encode() + b"\n" for t in range(3))
+    two = whole[: whole.rindex(b"{")]
+    log.write_bytes(two + b'{"round"')
     assert [line["round"] for line in growing.read(log)] == [0, 1]
-    log.write_bytes(WHOLE + b'{"round": 2}\n')
+    log.write_bytes(whole)
     assert [line["round"] for line in growing.read(log)] == [0, 1, 2]
-    log.write_bytes(WHOLE + b'{"round": 2}\nnonsense\n')
+    assert growing.damage is None
+    log.write_bytes(whole + b"nonsense\n")
     for _ in range(2):  # it is said again whenever it is read
-        with pytest.raises(InvalidInput, match="line 4 is no JSON object"):
-            growing.read(log)
+        assert [line["round"] for line in growing.read(log)] == [0, 1, 2]
+        assert "line 4 is damaged (not valid JSON" in str(growing.damage)
+    log.write_bytes(whole + json.dumps(RECORD | {"seconds": "long"}).encode() + b"\n")
+    assert [line["round"] for line in growing.read(log)] == [0, 1, 2]
+    assert "line 4 is damaged (seconds must be a valid number, got 'long')" in str(growing.damage)
 
 
 def test_names_of_clients_are_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
@@ -83,7 +92,7 @@ def test_names_of_clients_are_utf_8_whatever_the_locale_is(tmp_path: Path) -> No
     ("content", "reason"),
     [
         (None, "has no clients.csv; 'ifca resume"),
-        (b"\xff\xfe", "cannot be read as a table"),
+        (b"\xff\xfe", "not a readable .csv file"),
         (b"", "has no column id"),
         (b"id,cluster\n1,2\n", "has no column true_cluster; the file was altered"),
     ],

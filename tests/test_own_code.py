@@ -18,8 +18,8 @@ from ifca.runs.make import make_federation, make_job
 from ifca.runs.own_code import find_code
 from ifca.runs.own_modules import own_function
 from ifca.runs.run import resume, run
+from ifca.use.opened_run import open_trained
 from ifca.use.predict import predict
-from ifca.use.trained import open_trained
 from tests.test_resume import assert_same_result
 
 MODEL = """

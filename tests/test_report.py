@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from ifca.cli.main import app, main
@@ -32,7 +31,9 @@ from ifca.report.read_run import RunFolder, read_run
 from ifca.report.run_figures import identities_figure
 from ifca.runs.config import config_dict, read_config, write_config
 from ifca.runs.run import run
+from ifca.training.checkpoint import save_tensors
 from tests.browser import browsing, needs_browser
+from tests.files import reseal
 
 SMALL = ["rounds=9", "data.samples=120", "model.hidden=[8]", "device=cpu"]
 REGRESSION = ["data.name=synthetic", "data.clients=12", "data.samples=30", "data.dimension=5", "device=cpu"]
@@ -220,19 +221,20 @@ def test_names_from_files_are_text(whole: Path, tmp_path: Path) -> None:
     folder = copy_of(whole, tmp_path / "<b>run")
     with (folder / "clients.csv").open(newline="") as file:
         rows = list(csv.reader(file))
-    for row in rows[1:]:
-        row[0] = evil
+    for i, row in enumerate(rows[1:]):
+        row[0] = f"{evil}{i}"
     with (folder / "clients.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
     fault = {"round": 1, "client": evil, "node": "1", "kind": evil, "detail": "</script><script>x()</script>"}
     (folder / "faults.jsonl").write_text(json.dumps(fault) + "\n")
+    reseal(folder)
     text = page([read_run(folder), read_run(whole)])
     found = Page(text)
     check_form(found)
     assert "<img src=x" not in text
     assert "<script>x()" not in text
     assert "<b>run" not in text
-    assert f"served worst is client {evil} with" in found.text
+    assert f"served worst is client {evil}" in found.text
 
 
 def test_several_runs_are_compared(whole: Path, tmp_path: Path) -> None:
@@ -318,6 +320,21 @@ def test_what_cannot_be_reported_is_one_sentence(
     assert complaint in errors
 
 
+def test_a_damaged_run_has_a_page_and_exit_code_1(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of(whole, tmp_path / "damaged")
+    content = (folder / "models.safetensors").read_bytes()
+    (folder / "models.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    monkeypatch.setattr(sys, "argv", ["ifca", "report", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    errors = capsys.readouterr().err
+    assert end.value.code == 1
+    assert errors.startswith(f"warning: {folder / 'models.safetensors'}: is not what the run wrote")
+    assert "is not what the run wrote" in (folder / "report.html").read_text()
+
+
 def test_runs_write_their_page_and_survive_without(whole: Path, tmp_path: Path) -> None:
     folder = copy_of(whole, tmp_path / "run")
     assert CliRunner().invoke(app, ["resume", str(folder), "--quiet"]).exit_code == 0
@@ -362,7 +379,8 @@ def large_run(folder: Path, m: int = 10_000, rounds: int = 500, k: int = 4) -> P
             table.writerow(
                 [f"client-{i}", true[i], true[i], 50, 0.1, 20, true[i], 0.1, share, share, 9, 9, *losses[i]]
             )
-    save_file({"fc1.weight": rng.random((k, 20, 20)).astype(np.float32)}, folder / "models.safetensors")
+    models = {"fc1.weight": torch.from_numpy(rng.random((k, 20, 20)).astype(np.float32))}
+    save_tensors(folder / "models.safetensors", models, {"algorithm": "ifca"})
     size = m // k
     summary = {
         **{"algorithm": "ifca", "engine": "vectorised", "device": "cpu", "seed": 0, "k": k, "rounds": rounds},
@@ -373,7 +391,13 @@ def large_run(folder: Path, m: int = 10_000, rounds: int = 500, k: int = 4) -> P
             {"cluster": j, "clients": size, "train_samples": 9, "train_loss": 0.1} for j in range(k)
         ],
         "true_clusters": {str(c): [size if j == c else 0 for j in range(k)] for c in range(k)},
-        **{"events": [], "restarts": [{}], "config": config_dict(config), "versions": {}},
+        **{
+            "events": [],
+            "restarts": [{"restart": 0, "train_loss": 0.5, "live_clusters": 2}],
+            "kept_restart": 0,
+            "config": config_dict(config),
+            "versions": {},
+        },
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

@@ -191,9 +191,9 @@ def line_of(seed: int) -> Line:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"nonsense\n", "line 1 is no JSON object .+; remove it"),
-        (b"{}\n", "line 1 is no finished unit .its setting is missing or wrong"),
-        (b'{"setting": "a", "algorithm": "b", "seed": 0, "seconds": 1}\n', "its versions is missing"),
+        (b"nonsense\n", "line 1 is damaged .not valid JSON.+; remove it"),
+        (b"{}\n", "line 1 is damaged .setting is missing.; remove it"),
+        (b'{"setting": "a", "algorithm": "b", "seed": 0, "seconds": 1}\n', "versions is missing"),
     ],
 )
 def test_lines_that_are_none(text: bytes, reason: str, tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_page_is_not_written_of_nothing(tmp_path: Path) -> None:
     assert (docs / "results.md").read_text() == "old"
     (tmp_path / "femnist").mkdir()
     (tmp_path / "femnist" / "summary.json").write_text('{"rows": [')
-    with pytest.raises(InvalidInput, match=r"summary.json: damaged; 'ifca reproduce femnist --no-run'"):
+    with pytest.raises(InvalidInput, match=r"not valid JSON .*; 'ifca reproduce femnist --no-run'"):
         write_results_page(tmp_path, docs, {n: experiment(n) for n in MODULES})
     with pytest.raises(InvalidInput, match="nothing is run there yet"):
         reproduce("femnist", tmp_path / "nowhere", Choice(run=False))

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ifca.core.callbacks import Record, Training
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, RunFolderWarning
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState
 from ifca.data import rotated_digits
@@ -59,7 +59,8 @@ def assert_same_result(a: Path, b: Path) -> None:
 def _without_seconds(file: Path) -> object:
     def clean(value: object) -> object:
         if isinstance(value, dict):
-            return {k: clean(v) for k, v in value.items() if not k.startswith("seconds")}
+            other = ("seconds", "checksums")  # of files with other seconds, and of another run
+            return {k: clean(v) for k, v in value.items() if not k.startswith(other)}
         return [clean(v) for v in value] if isinstance(value, list) else value
 
     if file.suffix == ".jsonl":
@@ -144,18 +145,27 @@ def test_lost_result_files_are_made_again(tmp_path: Path) -> None:
     before = {name: (out / name).read_bytes() for name in ("models.safetensors", "clients.csv")}
     for name, content in before.items():
         (out / name).unlink()
-        resume(out)
+        with pytest.warns(RunFolderWarning, match="is missing, but the run had written it; the results are"):
+            resume(out)
         assert (out / name).read_bytes() == content
+    whole = (out / "summary.json").read_bytes()
     (out / "summary.json").write_text("{")
-    assert resume(out)["rounds"] == 12
+    with pytest.warns(RunFolderWarning, match="not valid JSON.*made again from the checkpoint"):
+        assert resume(out)["rounds"] == 12
+    assert (out / "summary.json").read_bytes() == whole
 
 
 def test_the_config_of_a_finished_run_is_not_edited(tmp_path: Path) -> None:
     out = tmp_path / "done"
     run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
-    (out / "config.toml").write_text((out / "config.toml").read_text().replace("seed = 0", "seed = 1"))
-    with pytest.raises(InvalidInput, match="another config: seed was 0"):
-        resume(out)
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    for was, now in (("seed = 0", "seed = 1"), ("restarts = 1", "restarts = 2")):
+        text = before[out / "config.toml"].decode().replace(was, now)
+        (out / "config.toml").write_text(text)
+        with pytest.raises(InvalidInput, match=f"another config: {was.replace('=', 'was')}"):
+            resume(out)
+        (out / "config.toml").write_bytes(before[out / "config.toml"])
+        assert {file: file.read_bytes() for file in out.iterdir()} == before
 
 
 class TestRefusals:
@@ -166,6 +176,15 @@ class TestRefusals:
         run(read_config(None, [*SMALL, "restarts=1", "baselines=[]"]), out)
         (out / "summary.json").unlink()
         return out
+
+    @pytest.mark.parametrize("name", ["checkpoint-served.safetensors", "models.safetensors", "clients.csv"])
+    def test_a_folder_in_the_place_of_a_file(self, name: str, half: Path) -> None:
+        (half / name).unlink(missing_ok=True)
+        (half / name).mkdir()
+        before = {file: file.read_bytes() for file in half.iterdir() if file.is_file()}
+        with pytest.raises(InvalidInput, match=f"{name}: is a folder, where a file belongs"):
+            resume(half)
+        assert {file: file.read_bytes() for file in half.iterdir() if file.is_file()} == before
 
     def test_a_checkpoint_of_another_config(self, half: Path) -> None:
         text = (half / "config.toml").read_text()
@@ -201,7 +220,7 @@ class TestRefusals:
     def test_a_log_with_a_damaged_line(self, half: Path) -> None:
         lines = (half / "rounds.jsonl").read_text().splitlines(keepends=True)
         (half / "rounds.jsonl").write_text("".join([*lines[:4], "{nonsense}\n", *lines[5:]]))
-        with pytest.raises(InvalidInput, match=r"rounds\.jsonl: line 5 is no JSON object"):
+        with pytest.raises(InvalidInput, match=r"rounds\.jsonl: line 5 is damaged"):
             resume(half)
 
     def test_a_folder_in_use_is_not_touched(self, half: Path) -> None:

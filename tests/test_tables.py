@@ -62,6 +62,13 @@ def test_statistics_of_clients_add_up_to_those_of_all_rows() -> None:
     assert ColumnStatistics.from_json(told) == together
 
 
+@pytest.mark.parametrize("number", [1.79e308, -1.79e308, 1e300, 5e-324])
+def test_the_median_of_the_largest_numbers_is_one_of_them(number: float) -> None:
+    """Quotients and sums of them would be infinite. Found by the fuzzer."""
+    found = client_statistics({"x": cells_of(np.array([1.0, number, number]))})["x"].median()
+    assert found == pytest.approx(number if abs(number) > 1e-12 else 0.0, rel=0.01)
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e7])
 @pytest.mark.parametrize("shift", [-3.0, 0.0, 50.0])
 def test_a_median_is_read_off_the_sketch(scale: float, shift: float) -> None:

@@ -14,8 +14,8 @@ from ifca.data.cells import cells_of
 from ifca.data.column_statistics import ColumnStatistics, client_statistics
 from ifca.runs.config import read_config
 from ifca.runs.run import run
+from ifca.use.opened_run import open_trained
 from ifca.use.predict import predict
-from ifca.use.trained import open_trained
 
 pytest.importorskip("flwr")
 

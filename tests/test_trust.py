@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,15 @@ import numpy as np
 import pytest
 
 from ifca.cli.main import main
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, RunFolderWarning
 from ifca.runs.config import read_config
 from ifca.runs.inspect_data import inspect_path
 from ifca.runs.run import resume, run
 from ifca.use.assign import assign_clients
+from ifca.use.continue_run import continue_run
 from ifca.use.export import export_model
 from ifca.use.predict import predict
+from tests.test_integrity import older
 
 MODEL = """
 import os
@@ -173,12 +177,13 @@ def test_runs_without_code_need_no_trust_and_no_key(tmp_path: Path, monkeypatch:
 
 
 def test_an_older_folder_with_code_is_asked_about(here: Path) -> None:
-    (here / "run" / "run.json").unlink()
+    older(here / "run")
     shutil.rmtree(here / "run" / "code")
     for verb in ("resume", "inspect"):
         with pytest.raises(InvalidInput, match="not made by you"):
             VERBS[verb](here, False)
-        VERBS[verb](here, True)
+        with pytest.warns(RunFolderWarning) if verb == "resume" else nullcontext():
+            VERBS[verb](here, True)
 
 
 def test_a_config_given_directly_is_ones_own_command(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,3 +220,92 @@ def test_a_federation_goes_on_with_code_of_ones_own_only(here: Path, monkeypatch
     with pytest.raises(InvalidInput, match="not made by you"):
         begun_config(here / "run")
     assert begun_config(here / "run", trust=True).engine == "flower"
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """The exit code of a command."""
+    monkeypatch.setattr(sys, "argv", ["ifca", *arguments])
+    try:
+        main()
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+def sent(folder: Path, before: str = "") -> None:
+    """A config that somebody sent."""
+    job = '[data]\nname = "function"\nload = "os:system"\n[data.arguments]\n'
+    (folder / "sent").mkdir()
+    (folder / "sent" / "job.toml").write_text(f'{before}{job}command = "touch {folder}/ran"\n')
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["run"], ["compare"], ["data", "inspect"], ["choose-k"], ["tune"], ["attack", "--attack", "sign-flip"]],
+    ids=lambda verb: verb[-1],
+)
+def test_a_config_does_not_call_what_is_installed_without_a_yes(
+    verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent(tmp_path)
+    assert ended(monkeypatch, *verb, "sent/job.toml") == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "sent/job.toml: names code that does not lie beside it: data.load = os:system; if that" in said
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "runs").exists()
+    assert ended(monkeypatch, *verb, "sent/job.toml", "--trust") == 2  # it runs, and gives no federation
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_config_does_not_choose_where_the_users_code_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as in Python's own library."""
+    monkeypatch.chdir(tmp_path)
+    sent(tmp_path, f"code = {str(Path(os.__file__).parent)!r}\n")
+    assert ended(monkeypatch, "run", "sent/job.toml") == 2
+    assert "names code that does not lie beside it: data.load = os:system" in capsys.readouterr().err
+
+
+def test_what_is_typed_is_a_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.toml").write_text("rounds = 1\nk = 1\ndevice = 'cpu'\n")
+    assert ended(monkeypatch, "run", "job.toml", "--quiet", "--out", "run", "--model", "torch.nn:Linear") == 2
+    assert "making it failed" in capsys.readouterr().err  # it was called
+
+
+def test_a_run_says_whose_code_it_runs(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "job.toml").write_text(
+        "k = 1\nrounds = 1\ndevice = 'cpu'\n[data]\nname='function'\nload='mine:load'\n"
+    )
+    assert ended(monkeypatch, "run", "job.toml", "--quiet", "--out", "again") == 0
+    assert "your code: mine.py" in capsys.readouterr().err
+
+
+def test_a_strangers_metrics_are_not_imported_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What assigning does not need, continuing calls: the folder is asked about all of it."""
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        x = rng.normal(size=(12, 2))
+        np.savez(tmp_path / "data" / f"c{i}.npz", x=x, y=(x[:, 0] > 0).astype(int))
+    data = f"data={{name='folder', path='{tmp_path / 'data'}'}}"
+    settings = ["k=1", "rounds=1", "device=cpu", "baselines=[]", "model.hidden=[2]", data]
+    run(read_config(None, settings), tmp_path / "run")
+    text = (tmp_path / "run" / "config.toml").read_text()
+    (tmp_path / "run" / "config.toml").write_text(
+        text.replace("metrics = []", 'metrics = ["antigravity:geohash"]')
+    )
+    monkeypatch.delitem(sys.modules, "antigravity", raising=False)
+    with pytest.raises(InvalidInput, match=r"opening it runs code: model\.metrics = antigravity:geohash"):
+        continue_run(tmp_path / "run", tmp_path / "data", tmp_path / "new")
+    assert "antigravity" not in sys.modules
+    assert not (tmp_path / "new").exists()

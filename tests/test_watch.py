@@ -6,12 +6,13 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from ifca.cli.main import main
 from ifca.core.errors import InvalidInput
 from ifca.data.files import is_worked_in, working_in
 from ifca.report.live_run import LiveRun
-from ifca.report.page_server import PageServer
+from ifca.report.page_server import Handler, PageServer
 from ifca.report.terminal.live_terminal import sparkline, view, watch_terminal
 from ifca.report.terminal.status import status
 from ifca.runs.config import read_config, write_config
@@ -125,6 +126,10 @@ def test_only_this_machine_is_served(tmp_path: Path) -> None:
         told = json.loads(asked("/state", f"localhost:{port}")[1])
         assert (told["state"], told["text"]) == ("finished", "Finished after 6 rounds.")
         (tmp_path / "run" / "summary.json").write_text("{")
+        status, text = asked("/content", f"localhost:{port}")  # as far as it goes
+        assert status == 200
+        assert "<b>Damaged.</b> summary.json: not valid JSON" in text
+        (tmp_path / "run" / "config.toml").write_text("{")
         assert asked("/content", f"localhost:{port}")[0] == 503
 
 
@@ -230,3 +235,34 @@ def test_restarts_are_followed_one_after_the_other(tmp_path: Path) -> None:
     found = LiveRun(out).read()
     assert found.log == out / "restarts" / "1" / "rounds.jsonl"
     assert status(found).startswith("Round 6 of 6 of restart 2/2: stopped.")
+
+
+def test_a_second_host_name_is_refused(tmp_path: Path) -> None:
+    """Somebody in between may look at the other one."""
+    with serving(tmp_path) as server:
+        port = server.server_address[1]
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            names = f"Host: 127.0.0.1:{port}\r\nHost: evil.example"
+            connection.sendall(f"GET /state HTTP/1.1\r\n{names}\r\n\r\n".encode())
+            assert b"403 Forbidden" in connection.recv(1000)
+
+
+def test_connections_that_ask_nothing_are_few_and_do_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Handler, "timeout", 0.3)
+    with serving(tmp_path) as server:
+        port, before = server.server_address[1], threading.active_count()
+        with ExitStack() as opened:
+            for _ in range(40):
+                one = opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+                with suppress(OSError):  # those that are too many are let go at once
+                    one.sendall(b"GET / HT")  # and no more
+            assert before < threading.active_count() <= before + server.most
+            deadline = time.monotonic() + 20
+            while threading.active_count() > before and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert threading.active_count() == before  # all were let go
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+                connection.request("GET", "/state")
+                assert connection.getresponse().status == 200

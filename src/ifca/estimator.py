@@ -106,6 +106,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
         weight_decay: float = 0.0,
         proximal: float = 0.0,
         participation: float = 1.0,
+        lost_replies: float = 0.0,
         aggregation: str = "mean",
         attackers: float = 0.2,
         weighted: bool = False,

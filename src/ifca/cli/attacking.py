@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Settings
+from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Settings, Trust
 from ifca.cli.running import read_job
 
 
@@ -32,6 +32,7 @@ def attack_command(
     device: Device = None,
     engine: Engine = None,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Train without and with an attack of some clients under several rules: what do the honest ones lose?"""
     from rich.console import Console
@@ -45,7 +46,9 @@ def attack_command(
     if clients is not None:
         given["clients"] = chosen_names(clients)
     more = [f"attack.{key}={json.dumps(value)}" for key, value in given.items()]
-    config = read_job(job, label, client, preset, [*(settings or []), *more], model, device, engine)
+    config = read_job(
+        job, label, client, preset, [*(settings or []), *more], model, device, engine, trust=trust
+    )
     if config.attack is None:
         from ifca.core.attacks import KINDS
         from ifca.core.errors import InvalidInput

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings, Workers
+from ifca.cli.options import (
+    Client,
+    Device,
+    Engine,
+    Job,
+    Json,
+    Label,
+    Model,
+    Preset,
+    Quiet,
+    Settings,
+    Trust,
+    Workers,
+)
 from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted
 
@@ -28,6 +41,7 @@ def choose_k_command(
     workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Train with several k and seeds, and say which k the data supports; the same --out again goes on.
 
@@ -36,7 +50,7 @@ def choose_k_command(
     from ifca.runs.units.choice import parse_range
 
     numbers = parse_range(ks)
-    config = read_job(job, label, client, preset, settings, model, device, engine)
+    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     from rich.console import Console
 
     from ifca.report.terminal.progress_bar import watching

@@ -36,14 +36,15 @@ def simulate(
     ] = None,
     quiet: Quiet = False,
     track: Track = None,
+    trust: Trust = False,
 ) -> None:
     """Train a job with every client as a node of a Flower grid; the folder is like any other run's."""
     from ifca.federation.simulation import simulate as simulate_config
     from ifca.report.terminal.show import watched
-    from ifca.runs.config import read_config
+    from ifca.runs.chosen_job import chosen_job
     from ifca.runs.run_folder import next_directory
 
-    chosen = read_config(config, settings)
+    chosen = chosen_job(config, {}, settings=settings, trust=trust)
     folder, say = out or next_directory(chosen), None if quiet else typer.echo
     try:
         watched(
@@ -98,7 +99,7 @@ def server(
     from ifca.federation.server import run_server
     from ifca.federation.superlink import SuperLinkAddress
     from ifca.report.terminal.show import watched
-    from ifca.runs.config import read_config
+    from ifca.runs.chosen_job import chosen_job
     from ifca.runs.run_folder import check_unused, next_directory
 
     if insecure == (tls_dir is not None):
@@ -109,7 +110,7 @@ def server(
         typer.echo(
             "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
         )
-    chosen = begun_config(resume, trust) if resume else read_config(config, settings)
+    chosen = begun_config(resume, trust) if resume else chosen_job(config, {}, settings=settings, trust=trust)
     folder = resume or out or next_directory(chosen)
     if resume is None:
         check_unused(folder)

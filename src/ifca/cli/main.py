@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +29,7 @@ from ifca.cli.seeing import report_command, watch_command
 from ifca.cli.starting import init_command, installed, version_command
 from ifca.cli.tune_command import tune_command
 from ifca.cli.using import assign_command, export_command, predict_command
-from ifca.core.errors import IFCAError, Interrupted
+from ifca.core.errors import IFCAError, Interrupted, one_line
 
 PANELS: dict[str, dict[str, typer.Typer | Callable[..., None]]] = {
     "Train and look": {
@@ -95,11 +98,23 @@ def options(
 
 
 def main() -> None:
-    """Entry point: errors meant for the user end as one sentence."""
+    """Entry point: errors meant for the user end as one sentence, and so do warnings."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without some letters shows others for them
+            stream.reconfigure(errors="replace")
+    with warnings.catch_warnings():
+        warnings.showwarning = partial(_warn, warnings.showwarning)
+        _run()
+
+
+def _run() -> None:
     try:
         check_launch(sys.argv[1:])
-        if app(prog_name="ifca", standalone_mode=False) == Interrupted.code:  # typer's answer to ctrl-C
+        code = app(prog_name="ifca", standalone_mode=False)
+        if code == Interrupted.code:  # typer's answer to ctrl-C
             raise KeyboardInterrupt
+        if code:  # that of typer.Exit
+            sys.exit(code)
     except (typer.Exit, SystemExit) as done:
         sys.exit(getattr(done, "exit_code", getattr(done, "code", 0)))
     except IFCAError as error:
@@ -112,6 +127,14 @@ def main() -> None:
         if hasattr(error, "format_message"):  # a wrong option or argument
             _fail(_unknown_option(error) or str(error.format_message()), 2)
         raise
+
+
+def _warn(usual: Callable[..., None], message: Warning | str, category: type[Warning], *more: Any) -> None:
+    """A warning of ifca's own in one line; others as Python shows them."""
+    if category.__module__.startswith("ifca."):
+        typer.echo(f"warning: {one_line(str(message))}", err=True)
+    else:
+        usual(message, category, *more)
 
 
 def _unknown_option(error: Any) -> str:
@@ -134,7 +157,7 @@ def _unknown_option(error: Any) -> str:
 
 def _fail(message: str, code: int) -> None:
     if message:
-        typer.echo("error: " + " ".join(message.split()), err=True)
+        typer.echo(f"error: {one_line(message)}", err=True)
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if code == Interrupted.code and not all(thread.daemon for thread in others):
         sys.stdout.flush()

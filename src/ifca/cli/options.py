@@ -42,7 +42,7 @@ Track = Annotated[
     list[str] | None, typer.Option("--track", help="Also tell tensorboard or mlflow; repeatable.")
 ]
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Run the code of a run folder that you did not make on this machine.")
+    bool, typer.Option("--trust", help="Run code of a run folder that you did not make here, or of a config.")
 ]
 Workers = Annotated[
     int | None,

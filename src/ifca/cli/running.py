@@ -45,6 +45,7 @@ def run_command(
     workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
+    trust: Trust = False,
 ) -> None:
     """Train a job and write its folder. --workers: of restarts."""
     if list_presets:
@@ -53,7 +54,7 @@ def run_command(
     with among_ranks() as leads:
         if not leads:
             return
-        config = read_job(job, label, client, preset, settings, model, device, engine)
+        config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
         from ifca.report.terminal.show import watched
         from ifca.runs.run import run
         from ifca.runs.run_folder import next_directory
@@ -80,6 +81,7 @@ def compare_command(
     workers: Workers = None,
     quiet: Quiet = False,
     track: Track = None,
+    trust: Trust = False,
 ) -> None:
     """Train several methods on the same data, and say which is best, by how much and how sure that is.
 
@@ -91,7 +93,8 @@ def compare_command(
         from ifca.runs.chosen_methods import method_list
 
         names = None if methods is None else method_list(methods)
-        chosen = read_job(job, label, client, preset, settings, model, device, engine, baselines=names)
+        given = (job, label, client, preset, settings, model, device, engine)
+        chosen = read_job(*given, trust=trust, baselines=names)
         from ifca.report.terminal.show import watched
         from ifca.runs.run import compare
         from ifca.runs.run_folder import next_directory
@@ -134,16 +137,20 @@ def read_job(
     model: str | None,
     device: str | None,
     engine: str | None,
+    *,
+    trust: bool = False,
     **overrides: object,
 ) -> Config:
-    """The config that the options of run, compare, choose-k and tune come to."""
+    """The config that the options of run, compare, choose-k and tune come to; it says whose code will run."""
     from ifca.runs.chosen_job import chosen_job
+    from ifca.runs.given_code import code_sentence
     from ifca.runs.settings import with_model
 
-    columns = {"label": label, "client": client}
-    return chosen_job(
-        job, columns, preset, with_model(settings, model), device=device, engine=engine, **overrides
-    )
+    columns, given = {"label": label, "client": client}, with_model(settings, model)
+    config = chosen_job(job, columns, preset, given, trust=trust, device=device, engine=engine, **overrides)
+    if (sentence := code_sentence(config)) is not None:
+        typer.echo(sentence, err=True)
+    return config
 
 
 def _list_presets() -> None:

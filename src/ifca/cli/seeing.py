@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +21,18 @@ def report_command(
 ) -> None:
     """Write one self-contained HTML page about a run, or a comparison of several."""
     check_there(*directories)
+    from ifca.core.errors import RunFolderWarning, one_line
     from ifca.report.page import write_report
 
-    file = write_report(directories, out)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RunFolderWarning)
+        file = write_report(directories, out)
     typer.echo(f"page: {file} ({file.stat().st_size / 1000:,.0f} kB)")
+    damage = [str(one.message) for one in told if one.category is RunFolderWarning]
+    for sentence in damage:
+        typer.echo(f"warning: {one_line(sentence)}", err=True)
+    if damage:
+        raise typer.Exit(1)
 
 
 def watch_command(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings
+from ifca.cli.options import Client, Device, Engine, Job, Json, Label, Model, Preset, Quiet, Settings, Trust
 from ifca.cli.running import read_job
 from ifca.core.errors import Interrupted, InvalidInput
 
@@ -30,9 +30,10 @@ def tune_command(
     engine: Engine = None,
     quiet: Quiet = False,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Try settings, judged by samples that clients set aside; the same command with --out goes on."""
-    config = read_job(job, label, client, preset, settings, model, device, engine)
+    config = read_job(job, label, client, preset, settings, model, device, engine, trust=trust)
     given = {
         "step_size": _numbers("--step-size", steps, float),
         "local_steps": _numbers("--local-steps", local, int),

@@ -77,11 +77,13 @@ def predict_command(
     Clients of a run with a personal method are served by the models that they have.
     """
     check_there(directory)
-    from ifca.data.files import write_atomically
+    from ifca.data.files import refuse_to_overwrite, write_atomically
     from ifca.report.terminal.use_words import first_rows, prediction_lines
     from ifca.use.personal import Tuning
     from ifca.use.predict import predict_clients, table_of
 
+    if out is not None:
+        refuse_to_overwrite(out, "--out", run=directory, data=client)
     tuning = Tuning(steps, step_size, seed) if personalise else None
     found = predict_clients(directory, client, cluster, tuning, trust, owner)
     if out is not None:
@@ -114,9 +116,10 @@ def export_command(
 ) -> None:
     """Write one cluster's model for other programs, with a model card beside it."""
     check_there(directory)
-    from ifca.use.card import agreement, write_card
+    from ifca.use.card import agreement, card_summary, write_card
     from ifca.use.export import export_model
 
+    card_summary(directory, cluster)  # before a file is written
     checked = export_model(directory, cluster, to, trust)
     card = write_card(directory, cluster, to, checked, trust)
     typer.echo(f"model: {to} (read back by {checked['reader']}: outputs agree {agreement(checked['error'])})")

@@ -11,6 +11,10 @@ class InvalidInput(IFCAError, ValueError):
     """An argument, a config key or a data file is not what it must be; the message names it."""
 
 
+class Unreadable(InvalidInput):
+    """A file is not what it must be: missing, cut off, altered, of another kind; the message names it."""
+
+
 class NotFitted(InvalidInput, AttributeError):
     """What only fit gives is not there yet; hasattr says so too."""
 
@@ -20,6 +24,10 @@ class Diverged(IFCAError):
 
     code = 1
     bytes_down = bytes_up = 0  # of the round that was given up, over all its participants
+
+
+class RunFolderWarning(UserWarning):
+    """Something about a run's folder: damage that was mended, or what its age does not allow to check."""
 
 
 class StepHalvedWarning(UserWarning):
@@ -44,3 +52,12 @@ class RankLost(IFCAError):
     """One of the processes that train together is gone."""
 
     code = 1
+
+
+LONGEST = 400  # letters of a word
+
+
+def one_line(message: str) -> str:
+    """As a terminal can show it: one line, letters that it shows and does not obey, no endless word."""
+    words = [word if len(word) <= LONGEST else f"{word[:LONGEST]}..." for word in message.split()]
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(words))

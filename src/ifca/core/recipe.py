@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Literal, get_type_hints
+from typing import Literal
 
 from ifca.core.errors import InvalidInput
+from ifca.core.field_types import check_types
 from ifca.core.method_settings import MethodSettings
 from ifca.core.privacy_settings import PrivacySettings
 
@@ -66,6 +65,9 @@ class Recipe(MethodSettings, PrivacySettings):
     participation: float = 1.0
     """The share of clients that take part in a round (|M_t| / m in the paper); 1: all of them. With
     dp_epsilon or dp_noise: each client takes part with this probability, by itself."""
+    lost_replies: float = 0.0
+    """The probability that a participant's reply never comes (clients drop out; simulations only): it is
+    asked, and nothing of its round is used."""
     aggregation: str = "mean"
     """How the server puts the updates of a cluster together: mean, weighted-mean (clients weigh by their
     number of samples), or a rule that holds where some clients send anything: clip (the mean of changes cut
@@ -141,7 +143,8 @@ class Recipe(MethodSettings, PrivacySettings):
         for name in ("shared", "l2_layers", "class_weights", "server_betas", "cfl_thresholds"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_types(self)
+        check_types(self)
+        _check_sizes(self)
         _at_least(1, k=self.k, rounds=self.rounds, local_steps=self.local_steps, restarts=self.restarts)
         _at_least(1, local_epochs=self.local_epochs, batch_size=self.batch_size, erm_rounds=self.erm_rounds)
         _at_least(1, stable_after=self.stable_after, recheck_every=self.recheck_every)
@@ -156,6 +159,8 @@ class Recipe(MethodSettings, PrivacySettings):
             raise InvalidInput(f"step_decay must be in (0, 1], got {self.step_decay}")
         if not 0 < self.participation <= 1:
             raise InvalidInput(f"participation must be in (0, 1], got {self.participation}")
+        if not 0 <= self.lost_replies < 1:
+            raise InvalidInput(f"lost_replies must be in [0, 1), got {self.lost_replies}")
         if not 0 <= self.attackers < 0.5:
             why = "as no rule holds against half of a cluster"
             raise InvalidInput(f"attackers must be in [0, 0.5), {why}, got {self.attackers}")
@@ -223,24 +228,12 @@ def _at_least(low: int, **values: int | None) -> None:
             raise InvalidInput(f"{name} must be at least {low}, got {value}")
 
 
-def _check_types(recipe: Recipe) -> None:
-    """A typo in a name or a number of the wrong kind must not pass silently."""
-    if importlib.util.find_spec("pydantic") is None:  # a bare machine, which trains what was checked
-        return
-    from pydantic import ValidationError
-
-    try:
-        _model().model_validate(vars(recipe))
-    except ValidationError as found:
-        error = found.errors()[0]
-        wanted = error["msg"].removeprefix("Input should be ").replace("a valid ", "of type ")
-        raise InvalidInput(f"{error['loc'][0]} must be {wanted}, got {error['input']!r}") from None
+LARGEST, LONGEST = 1e38, 2**63 - 1  # what single precision and whole numbers of 64 bits can hold
 
 
-@lru_cache(maxsize=1)
-def _model() -> Any:
-    """The fields of Recipe as pydantic checks them: no number becomes another kind."""
-    from pydantic import ConfigDict, create_model
-
-    kinds: dict[str, Any] = {name: (kind, ...) for name, kind in get_type_hints(Recipe).items()}
-    return create_model("Recipe", __config__=ConfigDict(strict=True), **kinds)
+def _check_sizes(recipe: Recipe) -> None:
+    """Refuse numbers that no computer counts with."""
+    for name, value in vars(recipe).items():
+        if isinstance(value, int | float) and abs(value) > (LONGEST if isinstance(value, int) else LARGEST):
+            most = f"{LONGEST:,}" if isinstance(value, int) else f"{LARGEST:g}"
+            raise InvalidInput(f"{name} must be at most {most}, got {value}")

@@ -55,6 +55,14 @@ def _below(recipe: Recipe, draw: UInts) -> NDArray[np.bool_]:
     return draw < np.uint64(int(recipe.participation * 2**64))
 
 
+def is_lost(recipe: Recipe, t: int, keys: UInts) -> NDArray[np.bool_]:
+    """Whose reply of round t never comes: [p]. Where that is everybody's, one comes."""
+    draw = bits(recipe.seed, "lost-replies", t + 1, keys)  # before the first round t is -1
+    lost = draw < np.uint64(int(recipe.lost_replies * 2**64))
+    lost[draw.argmax()] = False
+    return lost
+
+
 ASIDE = 5  # one sample in so many is set aside
 SPARE, AT_ONCE = 2**12, 2**20  # rows of padding, and of clients shuffled together
 

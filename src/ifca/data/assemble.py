@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -33,9 +34,14 @@ class Checked(NamedTuple):
     """A client whose arrays were looked at."""
 
     id: str
-    train: Part
+    train: Part | None  # None: it is only tested
     test: Part | None
     cluster: int | None
+
+    @property
+    def parts(self) -> list[Part]:
+        """What there is."""
+        return [part for part in (self.train, self.test) if part is not None]
 
 
 def put_together(
@@ -51,23 +57,23 @@ def put_together(
     )
     checked = _same_kind(checked, complain)
     checked = _clusters_known(checked, complain)
-    if not checked:
-        if not clients:
-            complain("a federation needs at least one client")
-        return None  # what was wrong with each has been said
-    parts = [part for c in checked for part in (c.train, c.test) if part is not None]
-    known = clients[0].preparation
+    known = clients[0].preparation if clients else None
     if classes is None and known is not None and known.class_names is not None:
         classes = len(known.class_names)
-    classes = _classes(parts, classes, complain)
-    true = None if checked[0].cluster is None else np.array([c.cluster for c in checked], np.int64)
-    together = _concatenate([c.train for c in checked], [c.id for c in checked], true)
-    tested = [i for i, c in enumerate(checked) if c.test is not None]
-    if not tested:
-        return together, None, classes
-    some = [part for c in checked if (part := c.test) is not None]
-    held_out = _concatenate(some, [checked[i].id for i in tested], None if true is None else true[tested])
-    return together, held_out, classes
+    checked = _few_classes(checked, classes, complain)
+    trained = [(c, part) for c in checked if (part := c.train) is not None]
+    tested = [(c, part) for c in checked if (part := c.test) is not None]
+    if not trained:
+        if not clients or checked:
+            complain("a federation needs at least one client" + (" to train on" if clients else ""))
+        return None  # what was wrong with each has been said
+    if trained[0][1].y.dtype.kind == "f":
+        if classes is not None:
+            complain(f"classes is {classes}, but the targets y are floats (regression)")
+        classes = None
+    elif classes is None:
+        classes = max(2, int(max(part.y.max() for c in checked for part in c.parts)) + 1)
+    return _concatenate(trained), _concatenate(tested) if tested else None, classes
 
 
 def arrays(
@@ -135,7 +141,7 @@ def _numbers(name: str, source: Source, values: ArrayLike, complain: Complain) -
 
 def _checked(i: int, client: Client, complain: Complain) -> Checked | None:
     name = str(i) if client.id is None else str(client.id)
-    if any(ord(letter) < 32 for letter in name):
+    if any(unicodedata.category(letter) == "Cc" for letter in name):
         complain(f"client {name!r}: an id must not hold line breaks or control characters")
         return None
     name = name.encode("utf-8", "backslashreplace").decode()  # bytes that are no text are spelled out
@@ -145,12 +151,14 @@ def _checked(i: int, client: Client, complain: Complain) -> Checked | None:
     if cluster is not None and not isinstance(cluster, (int, np.integer)):
         complain(f"{source.name}: cluster must be a whole number, got {cluster!r}")
         return None
-    train, test = arrays(source, client.x, client.y, complain), None
+    only_tested = client.x is None and client.y is None and client.x_test is not None
+    train = None if only_tested else arrays(source, client.x, client.y, complain)
+    test = None
     if client.x_test is not None or client.y_test is not None:
         test = arrays(test_source, client.x_test, client.y_test, complain)
         if test is None:
             return None
-    return None if train is None else Checked(name, train, test, client.cluster)
+    return None if train is None and not only_tested else Checked(name, train, test, client.cluster)
 
 
 def _named_apart(checked: list[Checked], complain: Complain) -> list[Checked]:
@@ -166,11 +174,11 @@ def _same_kind(checked: list[Checked], complain: Complain) -> list[Checked]:
     """Those that are like most of them."""
     if not checked:
         return []
-    usual = Counter(c.train.kind for c in checked).most_common(1)[0][0]
-    first = next(c.train for c in checked if c.train.kind == usual)
+    usual = Counter(c.parts[0].kind for c in checked).most_common(1)[0][0]
+    first = next(c.parts[0] for c in checked if c.parts[0].kind == usual)
     kept = []
     for client in checked:
-        odd = next((p for p in (client.train, client.test) if p is not None and p.kind != usual), None)
+        odd = next((part for part in client.parts if part.kind != usual), None)
         if odd is None:
             kept.append(client)
         elif odd.kind[:2] != usual[:2]:
@@ -198,21 +206,27 @@ def _clusters_known(checked: list[Checked], complain: Complain) -> list[Checked]
     return [c for c in checked if c.cluster is not None]
 
 
-def _classes(parts: list[Part], classes: int | None, complain: Complain) -> int | None:
-    if parts[0].y.dtype.kind == "f":
-        if classes is not None:
-            complain(f"classes is {classes}, but the targets y are floats (regression)")
-        return None
+def _few_classes(checked: list[Checked], classes: int | None, complain: Complain) -> list[Checked]:
+    """Those whose labels are below the number of classes, or where nobody said it below a usual one."""
     limit = MOST_CLASSES if classes is None else classes
     advice = "; if that is right, give classes" if classes is None else f", but classes is {classes}"
-    for source, _, y in parts:
-        for i in np.flatnonzero(y >= limit).tolist():
-            complain(f"{source.name}: y has the label {y[i]} in {source.row(i)}{advice}")
-    return classes or max(2, int(max(part.y.max() for part in parts)) + 1)
+    kept = []
+    for client in checked:
+        wrong = False
+        for source, _, y in client.parts if client.parts[0].y.dtype.kind != "f" else ():
+            places = np.flatnonzero(y >= limit).tolist()
+            wrong = wrong or bool(places)
+            for i in places:
+                complain(f"{source.name}: y has the label {y[i]} in {source.row(i)}{advice}")
+        kept += [] if wrong else [client]
+    return kept
 
 
-def _concatenate(parts: Sequence[Part], ids: Sequence[str], true: NDArray[np.int64] | None) -> Clients:
+def _concatenate(some: Sequence[tuple[Checked, Part]]) -> Clients:
+    parts = [part for _, part in some]
     offsets = np.concatenate([[0], np.cumsum([len(part.x) for part in parts])]).astype(np.int64)
     x = torch.from_numpy(np.concatenate([part.x for part in parts]))
     y = torch.from_numpy(np.concatenate([part.y for part in parts]))
-    return Clients(x, y, offsets, tuple(ids), true)
+    known = some[0][0].cluster is not None
+    true = np.array([client.cluster for client, _ in some], np.int64) if known else None
+    return Clients(x, y, offsets, tuple(client.id for client, _ in some), true)

@@ -24,8 +24,8 @@ from ifca.data.problems import Source
 class Client:
     """One client as a user gives it. uint8 features are read as pixels: x / 255 when used."""
 
-    x: ArrayLike  # [n, ...]
-    y: ArrayLike  # [n] class numbers (integers) or targets (floats; [n, outputs] too)
+    x: ArrayLike | None  # [n, ...]; None, as y: it is only tested
+    y: ArrayLike | None  # [n] class numbers (integers) or targets (floats; [n, outputs] too)
     x_test: ArrayLike | None = None
     y_test: ArrayLike | None = None
     id: str | None = None

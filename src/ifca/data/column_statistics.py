@@ -6,6 +6,7 @@ The statistics of clients add up: those of a federation are the sum of its clien
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,7 @@ MOST_CLASSES = 1000
 _ERROR = 0.002  # relative error of a median that is read off a sketch
 _GAMMA = (1 + _ERROR) / (1 - _ERROR)  # the width of a bucket
 _TINY = 1e-12  # numbers of smaller size are counted as 0
+_LARGEST = math.log(sys.float_info.max)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class ColumnStatistics:
         if not self.numbers:
             return 0.0
         low, high = _bounds(_middle(self.sketch, self.numbers))
-        middle = (max(low, self.smallest) + min(high, self.largest)) / 2
+        middle = max(low, self.smallest) / 2 + min(high, self.largest) / 2
         short = float(round(middle)) if self.whole == self.numbers else float(f"{middle:.4g}")
         # Of numbers that differ in later digits only (1234567890.1, ...) four digits are not enough.
         return short if self.smallest <= short <= self.largest else middle
@@ -161,7 +163,8 @@ def _sketch(numbers: NDArray[np.float64]) -> dict[int, int]:
     """Bucket 0: zero; +-i: the size is from gamma^(i-1) to gamma^i times TINY."""
     size = np.abs(numbers)
     large = size > _TINY
-    steps = np.ceil(np.log(np.where(large, size, 1.0) / _TINY) / math.log(_GAMMA)).astype(np.int64)
+    above = np.log(np.where(large, size, 1.0)) - math.log(_TINY)  # a quotient of 1e308 would be infinite
+    steps = np.ceil(above / math.log(_GAMMA)).astype(np.int64)
     buckets, counts = np.unique(
         np.where(large, np.sign(numbers) * np.maximum(steps, 1), 0), return_counts=True
     )
@@ -172,7 +175,10 @@ def _bounds(bucket: int) -> tuple[float, float]:
     """Between which numbers a bucket lies."""
     if bucket == 0:
         return 0.0, 0.0
-    low, high = _TINY * _GAMMA ** (abs(bucket) - 1), _TINY * _GAMMA ** abs(bucket)
+    low, high = (
+        math.exp(min(math.log(_TINY) + i * math.log(_GAMMA), _LARGEST))
+        for i in (abs(bucket) - 1, abs(bucket))
+    )
     return (low, high) if bucket > 0 else (-high, -low)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,6 +29,26 @@ def write_atomically(file: Path, content: bytes) -> None:
     except OSError as failure:
         temporary.unlink(missing_ok=True)
         raise OSError(failure.errno, failure.strerror, str(file)) from failure
+
+
+def refuse_to_overwrite(out: Path, option: str, *, run: Path | None = None, data: Path | None = None) -> None:
+    """Refuse to write over what is read: a file of a run's folder; a client's file, or beside clients' files.
+
+    A file beside clients' files would be taken for one more client.
+    """
+    here = out.resolve()
+    if run is not None and here.exists() and run.resolve() in here.parents:
+        raise InvalidInput(f"{option} {out}: is a file of the run {run}; choose another name")
+    if data is not None and (data.resolve() == here or (data.is_dir() and data.resolve() in here.parents)):
+        what = "lies among the clients' files" if data.is_dir() else "is the client's own file"
+        raise InvalidInput(f"{option} {out}: {what}; choose another place")
+
+
+def refuse_folders(folder: Path, names: Iterable[str]) -> None:
+    """Refuse to begin where a folder lies in the place of a file that will be written."""
+    for name in names:
+        if (folder / name).is_dir():
+            raise InvalidInput(f"{folder / name}: is a folder, where a file belongs; move it away")
 
 
 @contextmanager

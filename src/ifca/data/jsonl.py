@@ -9,31 +9,48 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Unreadable
+from ifca.data.formats.json_file import parse_json
+from ifca.data.formats.whole_file import read_whole
 
 Line = dict[str, Any]
 ALTERED = "the file was altered"
 
 
-def read_jsonl(file: Path, advice: str = ALTERED) -> list[Line]:
-    """All lines of a log; none where there is no file. advice: how the sentence about a damaged line ends."""
-    content = file.read_bytes() if file.is_file() else b""
-    return parse_jsonl(file, content[: _end(content)], advice=advice)
+def read_jsonl(file: Path, advice: str = ALTERED, kind: type = dict) -> list[Line]:
+    """All lines of a log; none where there is no file. advice: how the sentence about a damaged line ends.
+
+    kind: what a line must be, as of parse_json.
+    """
+    content = read_whole(file) if file.exists() else b""
+    return parse_jsonl(file, content[: _end(content)], advice=advice, kind=kind)
 
 
-def parse_jsonl(file: Path, whole: bytes, start: int = 0, advice: str = ALTERED) -> list[Line]:
+def parse_jsonl(
+    file: Path, whole: bytes, start: int = 0, advice: str = ALTERED, kind: type = dict
+) -> list[Line]:
     """Whole lines as objects. start: the byte of the log that they were read from."""
+    found, damage = readable_jsonl(file, whole, start, advice, kind)
+    if damage is not None:
+        raise Unreadable(damage)
+    return found
 
-    def parsed(place: int, text: bytes) -> Line:
-        try:
-            return _object(text)
-        except ValueError as reason:
-            number = 1 + place + file.read_bytes()[:start].count(b"\n")
-            raise InvalidInput(f"{file}: line {number} is no JSON object ({reason}); {advice}") from None
 
-    return [parsed(place, text) for place, text in enumerate(whole.splitlines())]
+def readable_jsonl(
+    file: Path, whole: bytes, start: int = 0, advice: str = ALTERED, kind: type = dict
+) -> tuple[list[Line], str | None]:
+    """The lines before the first that is damaged, and what is wrong with that; None: nothing."""
+    found: list[Line] = []
+    try:
+        found.extend(_object(text, kind) for text in whole.splitlines())
+    except Unreadable as reason:
+        number = 1 + len(found) + (read_whole(file)[:start].count(b"\n") if start else 0)
+        why = str(reason).removeprefix(": ").removesuffix("; ")
+        what = f"is no JSON object ({why})" if kind is dict else f"is damaged ({why})"
+        return found, f"{file}: line {number} {what}; {advice}"
+    return found, None
 
 
 def append_jsonl(file: Path, line: Line) -> None:
@@ -56,14 +73,11 @@ def _end(content: bytes) -> int:
     """Where the last whole line ends; one without a line's end may be whole, as some editors leave it."""
     last = content.rfind(b"\n") + 1
     try:
-        _object(content[last:])
-    except ValueError:
+        _object(content[last:], dict)
+    except Unreadable:
         return last
     return len(content)
 
 
-def _object(text: bytes) -> Line:
-    found = json.loads(text.decode())
-    if not isinstance(found, dict):
-        raise ValueError(f"it is a {type(found).__name__}")
-    return found
+def _object(text: bytes, kind: type) -> Line:
+    return cast(Line, parse_json(text, "", kind, ""))

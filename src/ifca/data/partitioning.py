@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +18,7 @@ from ifca.data.assemble import as_array
 from ifca.data.clients import Client
 from ifca.data.dealing import Deal, Ints, client_sizes, deal_rows
 from ifca.data.federation import Federation
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.population import Population, changed_features, changed_targets, with_wrong_labels
 
 
@@ -166,11 +166,8 @@ def _usable(population: Population, y: NDArray[Any], name: str) -> Ints:
 
 def read_samples(file: Path) -> tuple[NDArray[Any], ...]:
     """x, y (and x_test, y_test, where there are) of a .npz file; no pickles are opened."""
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            names = ("x", "y", "x_test", "y_test") if "x_test" in content else ("x", "y")
-            return tuple(content[name] for name in names)
-    except FileNotFoundError:
-        raise InvalidInput(f"{file}: no such file") from None
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as reason:
-        raise InvalidInput(f"{file}: must be a .npz file with arrays x and y ({reason})") from reason
+    content = read_npz(file)
+    names = ("x", "y", "x_test", "y_test") if "x_test" in content else ("x", "y")
+    if missing := [name for name in names if name not in content]:
+        raise InvalidInput(f"{file}: must be a .npz file with arrays x and y (it has no {missing[0]})")
+    return tuple(content[name] for name in names)

@@ -14,8 +14,8 @@ from ifca.federation.apps import SAID
 from ifca.federation.gate import TURNED_AWAY
 from ifca.runs.auto_rounds import rounds_of
 from ifca.runs.config import Config, config_dict
-from ifca.runs.results import finished_summary
 from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, ROUNDS, open_directory
+from ifca.runs.summary_file import finished_summary
 
 
 class LogReader:

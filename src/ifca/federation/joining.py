@@ -13,8 +13,8 @@ from ifca.core.types import Progress
 from ifca.data import Federation
 from ifca.engines.flower import Roster
 from ifca.methods import Method, method_of
-from ifca.runs.results import SUMMARY
-from ifca.runs.run_folder import CHECKPOINT, SERVED
+from ifca.runs.run_folder import CHECKPOINT, ROUNDS, SERVED
+from ifca.runs.summary_file import SUMMARY
 from ifca.training.checkpoint import load_state, save_state
 
 
@@ -33,6 +33,7 @@ def add_clients_to_checkpoints(out: Path, before: Roster, after: Federation, rec
             save_state(file, grown, {**header, "data": after.fingerprint})
         elif not (file.parent / SUMMARY).exists():  # it begins anew
             file.unlink()
+            (file.parent / ROUNDS).unlink(missing_ok=True)
 
 
 def _joined(method: Method, recipe: Recipe, progress: Progress, new: int) -> Progress:

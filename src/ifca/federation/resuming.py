@@ -14,9 +14,9 @@ from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.federation.superlink import SuperLinkAddress
 from ifca.runs.config import Config, read_config, with_absolute_paths, write_config
-from ifca.runs.results import finished_summary
 from ifca.runs.run_code import kept_code
 from ifca.runs.run_folder import CONFIG, PRIVATE, open_directory
+from ifca.runs.summary_file import finished_summary
 
 STARTED = "started.json"
 

@@ -28,10 +28,10 @@ from ifca.runs.attack_config import check_on_flower
 from ifca.runs.config import Config, with_absolute_paths
 from ifca.runs.make import make_job
 from ifca.runs.own_code import Code
-from ifca.runs.results import SUMMARY
 from ifca.runs.run import check_jobs, go_on
 from ifca.runs.run_code import code_of
 from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, check_unused, new_directory
+from ifca.runs.summary_file import write_summary
 from ifca.training import Job
 
 Say = Callable[[str], None]
@@ -91,7 +91,7 @@ def serve(
         except Joined:
             manager.wait_for(1, terms.gather_timeout)
     summary |= {"faults": dict(sorted(faults.counts.items())), "bytes_evaluation": session.evaluation_bytes}
-    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    write_summary(out, summary)
     return summary
 
 

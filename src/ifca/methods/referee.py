@@ -55,6 +55,9 @@ class Sums:
         return spread / (self.count - 1) / self.count
 
 
+LARGEST = 1e300  # what is told of a loss that is infinite
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the clients of two groups said of the other's model, and of one model for both."""
@@ -73,7 +76,8 @@ class Verdict:
     def as_event(self, kind: str, alpha: float) -> Event:
         """As the round's record tells it, at the level of a look."""
         (a, b), t = self.pair, self.t if math.isfinite(self.t) else None
-        said = {"samples": self.samples, "loses": self.loses, "t": t, "p": self.p, "alpha": alpha}
+        loses = max(-LARGEST, min(LARGEST, self.loses)) if self.loses == self.loses else 0.0
+        said = {"samples": self.samples, "loses": loses, "t": t, "p": self.p, "alpha": alpha}
         return {"event": kind, "cluster": a, "other": b, **said}
 
 

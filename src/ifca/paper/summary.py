@@ -20,7 +20,12 @@ Row = dict[str, Any]
 
 def write_summary(experiment: Experiment, folder: Path, quick: bool) -> dict[str, Any]:
     """summary.json of a folder, from its lines."""
-    found = summary(experiment, finished(experiment, folder, quick), quick)
+    lines = finished(experiment, folder, quick)
+    try:
+        found = summary(experiment, lines, quick)
+    except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as reason:
+        what = f"a line does not hold what {experiment.name} measures ({type(reason).__name__}: {reason})"
+        raise InvalidInput(f"{folder / RUNS}: {what}; it was altered") from reason
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(found, indent=1, allow_nan=False)
     write_atomically(folder / SUMMARY, (text + "\n").encode())
@@ -36,6 +41,10 @@ def finished(experiment: Experiment, folder: Path, quick: bool) -> list[Line]:
         if key(line)[:2] not in order:
             what = f"line {number} ({line['setting']}, {line['algorithm']}) is no unit of {experiment.name}"
             raise InvalidInput(f"{folder / RUNS}: {what}; remove it or choose another --out")
+        for metric in experiment.metrics:
+            if not isinstance(line.get(metric), int | float | None):
+                what = f"line {number} has {line[metric]!r:.40} as its {metric}"
+                raise InvalidInput(f"{folder / RUNS}: {what}, not a number; remove it")
     return sorted(lines, key=lambda line: (line["seed"], order[key(line)[:2]]))
 
 

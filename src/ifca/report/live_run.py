@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import sys
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.core.recipe import Recipe
 from ifca.data.files import is_worked_in
-from ifca.data.jsonl import parse_jsonl, read_jsonl
+from ifca.data.formats.json_file import parse_json
+from ifca.data.formats.tensor_file import tensor_shape
+from ifca.data.formats.toml_file import read_toml
+from ifca.data.formats.whole_file import read_whole
+from ifca.data.jsonl import readable_jsonl
 from ifca.methods import facts_of
-from ifca.report.read_run import Record, RunFolder, is_finished, read_run
+from ifca.report.misfits import fitting_rounds
+from ifca.report.read_run import Record, RunFolder, is_finished, read_faults, read_run
 from ifca.runs.auto_rounds import rounds_of
+from ifca.runs.config import read_run_config
 from ifca.runs.over_seeds import is_over_seeds, seed_folders, seeds_summary
-from ifca.runs.run_folder import FAULTS, PRIVATE, ROUNDS
+from ifca.runs.record_schema import RoundRecord, ShownConfig
+from ifca.runs.run_code import RUN
+from ifca.runs.run_folder import CHECKPOINT, CONFIG, FAULTS, PRIVATE, ROUNDS, check_begun
 from ifca.training.checked import rejected_in
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class LiveRun:
@@ -57,27 +58,45 @@ class LiveRun:
 
     def read(self) -> RunFolder:
         """The run as it is now."""
-        if is_finished(self.path):
-            version = self.version()
-            if self._done is None or self._done[0] != version:
-                self._done = version, self._whole()
-            return self._done[1]
+        if not is_finished(self.path):
+            return self._unfinished()
+        version = self.version()
+        if self._done is None or self._done[0] != version:
+            self._done = version, self._whole()
+        return self._done[1]
+
+    def _unfinished(self, damage: tuple[str, ...] = ()) -> RunFolder:
+        """What there is so far. damage: why that is not all."""
         config, log = _config(self.path), _log_of(self.path)
         rounds = self._log.read(log)
         summary = so_far(config, rounds, log.parent)
-        faults = read_jsonl(self.path / FAULTS)
+        rounds, wrong = fitting_rounds(log, rounds, self._log.damage, summary["clients"], summary["k"])
+        faults, odd = read_faults(self.path)
+        told = (*damage, _changed(self.path), wrong, odd)
+        damage = tuple(one for one in told if one is not None)
+        if self._log.damage != wrong:  # fewer rounds are shown
+            summary = so_far(config, rounds, log.parent)
         planned, state = int(rounds_of({"rounds": 0, **config})["rounds"]), self._state()
         wanted = _gathering(self.path) if state == "waiting" else 0
-        return RunFolder(self.path, summary, rounds, [], {}, faults, planned, state, log, wanted)
+        return RunFolder(self.path, summary, rounds, [], {}, faults, planned, state, log, wanted, damage)
 
     def _whole(self) -> RunFolder:
-        """The finished run, with the baselines that are finished, too."""
-        run = read_run(self.path)
-        found = sorted(folder for folder in self.path.glob("baselines/*") if is_finished(folder))
-        others = run.baselines or {folder.name: read_run(folder) for folder in found}
+        """The finished run with its finished baselines; without a summary as far as it goes."""
+        try:
+            run = read_run(self.path)
+        except Unreadable as reason:
+            return self._unfinished((str(reason),))
+        others, damage = dict(run.baselines), list(run.damage)
+        for folder in sorted(self.path.glob("baselines/*")) if not others else ():
+            if is_finished(folder):
+                try:
+                    others[folder.name] = read_run(folder)
+                except Unreadable as reason:
+                    damage.append(str(reason))
         together = None if self._over is None else seeds_summary(self._over)
         summary = run.summary | ({} if together is None else {"comparison": together["comparison"]})
-        return replace(run, summary=summary, baselines=others, state=self._state())
+        kept = tuple(dict.fromkeys(damage))
+        return replace(run, summary=summary, baselines=others, state=self._state(), damage=kept)
 
     def _state(self) -> str:
         begun = _log_of(self.path).is_file()
@@ -93,19 +112,24 @@ class LiveRun:
             return True
         config = _config(self.path)
         wanted = [name for name in config.get("baselines", []) if name != config.get("algorithm")]
-        return bool(wanted) and b'"baselines": {' not in (self.path / "summary.json").read_bytes()
+        return bool(wanted) and b'"baselines": {' not in read_whole(self.path / "summary.json")
 
 
 class GrowingLog:
-    """The records of a log; only what was added is read, unless the file was replaced."""
+    """The records of a log; only what was added is read, unless the file was replaced.
+
+    damage: what is wrong with the line after them; None: nothing.
+    """
 
     def __init__(self) -> None:
         self._file: tuple[Path, int] | None = None
         self._at = 0
         self._records: list[Record] = []
+        self.damage: str | None = None
 
     def read(self, file: Path) -> list[Record]:
         """All whole lines so far."""
+        self.damage = None
         if not file.is_file():
             return []
         with file.open("rb") as log:
@@ -115,9 +139,11 @@ class GrowingLog:
             log.seek(self._at)
             new = log.read()
         whole = new[: new.rfind(b"\n") + 1]
-        self._records = self._records + parse_jsonl(file, whole, self._at)
-        self._at += len(whole)
-        return self._records
+        found, self.damage = readable_jsonl(file, whole, self._at, kind=RoundRecord)
+        if self.damage is None:
+            self._records, self._at = self._records + found, self._at + len(whole)
+            return self._records
+        return self._records + found
 
 
 def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[str, Any]:
@@ -166,12 +192,8 @@ def _clients(rounds: list[Record], folder: Path) -> int:
     counts = [
         r["participants"] if r["clients"] is None else max(r["clients"], default=-1) + 1 for r in rounds
     ]
-    try:
-        with safe_open(folder / "checkpoint.safetensors", "np") as content:
-            counts.append(content.get_slice("identity").get_shape()[0])
-    except (SafetensorError, OSError):
-        pass  # none yet
-    return max(counts)
+    shape = tensor_shape(folder / CHECKPOINT, "identity")  # None: there is no checkpoint yet
+    return max([*counts, *(shape or ())[:1]])
 
 
 def _gathering(path: Path) -> int:
@@ -190,10 +212,19 @@ def _log_of(path: Path) -> Path:
     return max(restarts, key=lambda log: log.stat().st_mtime, default=path / ROUNDS)
 
 
-def _config(path: Path) -> dict[str, Any]:
+def _changed(path: Path) -> str | None:
+    """What is wrong with the config of a run: it is another one than the run began with."""
     try:
-        return tomllib.loads((path / "config.toml").read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as reason:
-        raise InvalidInput(f"{path / 'config.toml'}: cannot be read as a config ({reason})") from reason
+        if (path / RUN).is_file():
+            check_begun(path, read_run_config(path / CONFIG))
+    except InvalidInput as reason:
+        return str(reason)
+    return None
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """What is shown of a config, as it stands there: an older version may have had other keys."""
+    file = path / CONFIG
+    content = read_toml(file) if file.exists() else {}
+    parse_json(json.dumps(content, default=str), str(file), ShownConfig)
+    return content

@@ -8,10 +8,12 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.report.live_run import LiveRun
 from ifca.report.page import article, page
+from ifca.report.page.build import MISFIT
 from ifca.report.terminal.status import status
 
 HOST = "127.0.0.1"
@@ -23,17 +25,36 @@ class PageServer(ThreadingHTTPServer):
     """Serves one run's page at a port of this machine."""
 
     daemon_threads = True
+    most = 32  # connections at once; a browser has six
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.run = LiveRun(folder)
         self._looking = threading.Lock()
         self._version, self._article = "", ""
         self._rest = 0.0  # the time until which a large page is not made again
+        self._places = threading.BoundedSemaphore(self.most)
         try:
             super().__init__((HOST, port), Handler)
         except (OSError, OverflowError) as reason:
             why = getattr(reason, "strerror", None) or reason
             raise InvalidInput(f"--port {port}: cannot be used ({why})") from None
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for a connection, or an end to it where there are too many."""
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """In that thread: answer, and make place for another."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke off is no news."""
 
     @property
     def address(self) -> str:
@@ -70,11 +91,13 @@ class Handler(BaseHTTPRequestHandler):
 
     server: PageServer
     protocol_version = "HTTP/1.1"
+    timeout = 10.0  # seconds that a question may take, and a connection be open without one
 
     def do_GET(self) -> None:
         """The page, its state, its content; nothing else, and to no other host name."""
-        name, _, port = self.headers.get("Host", "").rpartition(":")
-        if name not in NAMES or port != str(self.server.server_address[1]):
+        hosts = self.headers.get_all("Host") or [""]
+        name, _, port = hosts[0].rpartition(":")
+        if len(hosts) > 1 or name not in NAMES or port != str(self.server.server_address[1]):
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"only for {' and '.join(NAMES)}\n")
             return
         path = self.path.partition("?")[0]
@@ -87,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, "text/html", self.server.content())
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found\n")
-        except (IFCAError, OSError, ValueError) as reason:  # a file in the making, or one that was altered
+        except (IFCAError, OSError, *MISFIT) as reason:  # a file in the making, or one that was altered
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{reason}\n")
 
     def _answer(self, code: HTTPStatus, kind: str, text: str) -> None:

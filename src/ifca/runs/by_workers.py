@@ -13,9 +13,9 @@ from pathlib import Path
 from ifca.core.callbacks import Silent
 from ifca.core.errors import Diverged
 from ifca.runs.make import make_federation, make_job
-from ifca.runs.results import SUMMARY
 from ifca.runs.run_code import kept_code, run_id
 from ifca.runs.run_folder import open_directory, train_in
+from ifca.runs.summary_file import SUMMARY
 from ifca.runs.units.pool import gpus, pooled
 
 OnDone = Callable[[Path, int, int], object]

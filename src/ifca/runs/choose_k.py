@@ -9,11 +9,13 @@ from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.data import Federation
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import read_json
 from ifca.methods import method_of
 from ifca.methods.ifca import IFCA
 from ifca.runs.by_workers import OnDone, silent, train_folders
@@ -34,6 +36,13 @@ BEGUN, RESULT, REFEREE = "begun.json", "choose-k.json", "referee"
 TESTED = ("test_accuracy", "test_accuracy_train_rule", "test_loss", "test_loss_train_rule")
 
 Row = dict[str, Any]
+
+
+class Begun(TypedDict):
+    """What begun.json holds."""
+
+    config: dict[str, Any]
+    data: str
 
 
 def choose_k(
@@ -116,13 +125,9 @@ def begin_study(config: Config, federation: Federation, out: Path, verb: str) ->
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(begun, indent=2).encode())
         return
-    try:
-        found = json.loads(file.read_text())
-        was, of = found["config"], found["data"]
-    except (json.JSONDecodeError, KeyError, TypeError) as reason:
-        raise InvalidInput(f"{file}: is not what 'ifca {verb}' wrote ({reason})") from reason
-    same_config(file, was, config, "this command")
-    if of != data:
+    found = read_json(file, Begun, f"it is not what 'ifca {verb}' wrote")
+    same_config(file, found["config"], config, "this command")
+    if found["data"] != data:
         raise InvalidInput(f"{file}: is of other data: the clients' files have changed since it was written")
 
 

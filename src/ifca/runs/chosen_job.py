@@ -12,6 +12,7 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import check_no_spreadsheet, kind_of
 from ifca.runs.complaints import did_you_mean
 from ifca.runs.config import Config, config_dict, config_of, read_config, without_none
+from ifca.runs.given_code import check_given_code
 from ifca.runs.own_data_config import OwnFiles
 from ifca.runs.presets import PRESETS, presets
 
@@ -26,9 +27,14 @@ def chosen_job(
     columns: dict[str, Any],
     preset: str | None = None,
     settings: list[str] | None = None,
+    *,
+    trust: bool = False,
     **overrides: Any,
 ) -> Config:
-    """The config. columns: label and client of a table or of a folder of tables, where they are given."""
+    """The config. columns: label and client of a table or of a folder of tables, where they are given.
+
+    trust: it may name code that does not lie beside it.
+    """
     columns = {name: value for name, value in columns.items() if value}
     if preset is not None:
         if what is not None:
@@ -47,7 +53,9 @@ def chosen_job(
         raise InvalidInput(f"--{name}: is for a table or a folder of tables; in a config it is data.{name}")
     if what is not None and not what.exists() and what.name in presets():
         raise InvalidInput(f"{what}: no such config file; did you mean --preset {what.name}?")
-    return read_config(what, settings, **overrides)
+    config = read_config(what, settings, **overrides)
+    check_given_code(config, what, settings or [], trust=trust)
+    return config
 
 
 def _preset_file(name: str) -> Path:

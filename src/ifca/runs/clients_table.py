@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.core.estimates import Score
+from ifca.data.formats.csv_file import read_csv
 from ifca.runs.personal_results import PERSONAL_COLUMNS, personal_cells
 
 if TYPE_CHECKING:  # who only reads the table needs no torch
@@ -30,6 +32,12 @@ LATER = ("test_loss_train_rule",)
 """Missing in older folders."""
 UNSEEN = ("test_samples_unseen", "test_cluster_unseen", "test_loss_unseen", "test_accuracy_unseen")
 """Where there are clients that were never in training: how the half that scores is served."""
+NEEDED = ("cluster", "train_samples", "bytes_down", "bytes_up")
+WHOLE = ("true_cluster", "test_samples", "test_cluster", *UNSEEN[:2], "personal_steps")
+WORDS = ("id", "personal_model")
+_WHOLE = r"-?[0-9]{1,18}"
+_NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|inf)|nan"
+ALTERED = "the file was altered"
 WEIGHTS = {"test_accuracy_unseen": "test_samples_unseen", "test_loss_unseen": "test_samples_unseen"}
 """What a client's number weighs, where that is not its test samples."""
 
@@ -76,15 +84,34 @@ def read_clients(directory: Path) -> list[dict[str, str]]:
     file = directory / CLIENTS
     if not file.is_file():
         raise InvalidInput(f"{directory}: has no {CLIENTS}; 'ifca resume {directory}' makes it")
-    try:
-        with file.open(encoding="utf-8", newline="") as table:
-            reader = csv.DictReader(table)
-            rows, heads = list(reader), reader.fieldnames or ()
-    except (UnicodeDecodeError, csv.Error) as reason:
-        raise InvalidInput(f"{file}: cannot be read as a table ({reason}); the file was altered") from None
-    if missing := [name for name in COLUMNS if name not in heads]:
-        raise InvalidInput(f"{file}: has no column {missing[0]}; the file was altered")
+    found = read_csv(file, ",", "utf-8")
+    if missing := [name for name in COLUMNS if name not in found.names]:
+        raise Unreadable(f"{file}: has no column {missing[0]}; {ALTERED}")
+    if found.odd or len(set(found.names)) < len(found.names):
+        where = (
+            f", line {found.odd[0][0]}: has {found.odd[0][1]} cells" if found.odd else ": has a column twice"
+        )
+        raise Unreadable(f"{file}{where}; {ALTERED}")
+    for name, cells in zip(found.names, zip(*found.rows, strict=True), strict=False):
+        _check(file, name, cells, found.lines)
+    rows = [dict(zip(found.names, row, strict=True)) for row in found.rows]
+    if len({row["id"] for row in rows}) < len(rows):
+        raise Unreadable(f"{file}: has a client twice; {ALTERED}")
     return rows
+
+
+def _check(file: Path, name: str, cells: Sequence[str], lines: Sequence[int]) -> None:
+    """Whole numbers and numbers where they belong; nothing only where something may be missing."""
+    if name in WORDS:
+        return
+    whole, needed = name in (*NEEDED, *WHOLE), name in NEEDED
+    kind = (_WHOLE if whole else _NUMBER) + ("" if needed else "|")
+    if re.fullmatch(f"(?:(?:{kind}) )*", " ".join([*cells, ""])):  # all of them at once
+        return
+    for cell, line in zip(cells, lines, strict=True):
+        if not re.fullmatch(kind, cell):
+            what = "a whole number" if whole else "a number"
+            raise Unreadable(f"{file}, line {line}: {name} must be {what}, got {cell[:40]!r}; {ALTERED}")
 
 
 def scores_of(rows: Iterable[dict[str, str]], key: str) -> dict[str, Score]:

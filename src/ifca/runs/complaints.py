@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ValidationError
@@ -108,14 +109,14 @@ def _place(loc: tuple[int | str, ...], root: type) -> tuple[str, list[type]]:
     keyed = False  # whether the user chose the names in this table
     for i, part in enumerate(loc):
         last = i == len(loc) - 1
-        tagged = [kind for kind in inner if part in get_args(get_type_hints(kind).get("name"))]
+        tagged = [kind for kind in inner if part in get_args(_hints(kind).get("name"))]
         if tagged and words:
             kinds = inner = tagged
             continue
         if isinstance(part, int):
             words[-1:] = [f"{words[-1]}[{part}]"] if words else []
             continue
-        hints = [get_type_hints(kind)[part] for kind in inner if part in get_type_hints(kind)]
+        hints = [_hints(kind)[part] for kind in inner if part in _hints(kind)]
         if not hints and not last and not keyed:
             continue
         if not hints and words and not inner and not keyed:
@@ -128,7 +129,7 @@ def _place(loc: tuple[int | str, ...], root: type) -> tuple[str, list[type]]:
 
 def _tables(root: type) -> dict[str, list[type]]:
     """The tables of a config and their dataclasses."""
-    found = {name: _dataclasses(hint) for name, hint in get_type_hints(root).items()}
+    found = {name: _dataclasses(hint) for name, hint in _hints(root).items()}
     return {name: kinds for name, kinds in found.items() if kinds}
 
 
@@ -137,3 +138,9 @@ def _dataclasses(hint: Any) -> list[type]:
     if isinstance(hint, type) and is_dataclass(hint):
         return [hint]
     return [kind for part in get_args(hint) for kind in _dataclasses(part)]
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields; to work them out takes milliseconds."""
+    return get_type_hints(kind)

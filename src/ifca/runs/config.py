@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.data.formats.json_file import schema
+from ifca.data.formats.toml_file import read_toml
 from ifca.engines.precision import Precision
 from ifca.runs.attack_config import AttackConfig
 from ifca.runs.auto_k import K
@@ -24,11 +25,6 @@ from ifca.runs.federation_config import FederationConfig
 from ifca.runs.own_data_config import FunctionData, GivenData, HuggingFaceData, OwnData
 from ifca.runs.presets import DEFAULT, PRESETS
 from ifca.runs.settings import set_key
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEFAULT_CONFIG = PRESETS / f"{DEFAULT}.toml"
 
@@ -141,20 +137,11 @@ def _read(
 ) -> tuple[Config, Path | str]:
     """A config, and what complaints call it."""
     source = file or DEFAULT_CONFIG
-    try:
-        text = source.read_text("utf-8-sig")
-    except FileNotFoundError:
-        raise InvalidInput(f"{source}: no such config file") from None
-    except IsADirectoryError:
-        raise InvalidInput(f"{source}: is a folder; a config is a .toml file") from None
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{source}: cannot be read as a config: it is not a text file") from None
-    except OSError as reason:
-        raise InvalidInput(f"{source}: cannot be read as a config ({reason.strerror})") from reason
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as reason:
-        raise InvalidInput(f"{source}: not valid TOML: {reason}") from reason
+    if source.is_dir():
+        raise InvalidInput(f"{source}: is a folder; a config is a .toml file")
+    if not source.exists():
+        raise InvalidInput(f"{source}: no such config file")
+    content = read_toml(source)
     named = source if file and not settings else f"{source.name} with --set" if settings else "default config"
     return config_of(content, settings, overrides, named, file), named
 
@@ -181,8 +168,16 @@ def _look_beside(file: Path, content: dict[str, Any]) -> None:
         content.setdefault("code", str(file.parent))
     data = content.get("data")
     path = data.get("path") if isinstance(data, dict) else None
-    if isinstance(path, str) and not Path(path).exists() and (file.parent / path).exists():
+    if isinstance(path, str) and not _exists(Path(path)) and _exists(file.parent / path):
         content["data"] = {**content["data"], "path": str(file.parent / path)}
+
+
+def _exists(path: Path) -> bool:
+    """Whether something is there; no path that the system takes: no."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _names_own_code(content: dict[str, Any]) -> bool:
@@ -197,8 +192,11 @@ def _names_own_code(content: dict[str, Any]) -> bool:
 
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
+    text = json.dumps(content, default=str)
+    if "\\u0000" in text:
+        raise InvalidInput(f"{source}: a text holds a null character, which no name and no path can")
     try:
-        return TypeAdapter(Config).validate_json(json.dumps(content, default=str))
+        return schema(Config).validate_json(text)  # type: ignore[no-any-return]
     except ValidationError as errors:
         raise InvalidInput(f"{source}: {complaints(errors, Config)}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,16 @@ from torch import Tensor
 from ifca.core.errors import InvalidInput
 from ifca.core.types import Params, everywhere
 from ifca.data import Client, Federation
-from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import finite, parse_json
+from ifca.data.formats.whole_file import read_whole
 from ifca.data.preparation import Preparation
 from ifca.data.scaling import Scaling
 from ifca.data.sources.columns import Columns
 from ifca.data.sources.partly_labelled import Unlabelled, partly_labelled
 from ifca.engines.live_models import score_live
+from ifca.runs.continued_schema import Continued
 from ifca.runs.own_data_config import OwnFiles
+from ifca.runs.summary_file import write_summary
 from ifca.training.checkpoint import models_of
 
 if TYPE_CHECKING:  # whoever reads a config needs no training
@@ -87,11 +89,12 @@ def as_before(header: dict[str, Any], clients: list[Client] | Federation, where:
 
 def with_before(out: Path, config: Config, fitted: Fitted, summary: dict[str, Any]) -> dict[str, Any]:
     """The summary with what continuing brought. out: the folder, with what was found before training."""
-    found = json.loads((out / CONTINUED).read_text())
+    file = out / CONTINUED
+    found = finite(parse_json(read_whole(file), str(file), Continued, finite=False))
     theta, _header = earlier_models(config)
     compared = before_and_after(fitted, theta, found["clients"])
     summary = {**summary, "continued": {**found, "compared": compared}}
-    write_atomically(out / "summary.json", json.dumps(summary, indent=2, allow_nan=False).encode())
+    write_summary(out, summary)
     return summary
 
 

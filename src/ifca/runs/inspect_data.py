@@ -21,6 +21,7 @@ from ifca.data.sources.prepared_clients import clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import check_no_spreadsheet, kind_of
 from ifca.runs.config import Config, parse_config, read_config
+from ifca.runs.given_code import check_given_code
 from ifca.runs.make import read_federation
 from ifca.runs.own_data_config import FolderData, OwnFiles
 from ifca.runs.run_code import code_of, kept_code
@@ -30,10 +31,13 @@ from ifca.runs.run_folder import is_run_folder
 def inspect_path(path: Path, options: dict[str, Any], most: int = 50, trust: bool = False) -> dict[str, Any]:
     """A report as plain JSON values; options: keys of [data], for a path that is no config.
 
-    trust: call the function that the config of a run folder names also where others made the folder.
+    trust: call the function that a config names also where others made its run folder, or where it does not
+    lie beside it.
     """
     config = read_config(path) if path.suffix == ".toml" else config_of_path(path, options)
     kept = path.suffix == ".toml" and is_run_folder(path.parent)
+    if path.suffix == ".toml" and not kept:
+        check_given_code(config, path, (), trust=trust)
     code = kept_code(path.parent, config, trust, ("data.load",)) if kept else code_of(config)
     problems, data = Findings(most), config.data
     clients, rows = list[Client](), list[Rows]()

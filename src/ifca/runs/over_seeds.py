@@ -6,24 +6,36 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from ifca.core.callbacks import Callback, Several
-from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.errors import Diverged, InvalidInput, Unreadable
 from ifca.data import Federation
 from ifca.data.files import working_in, write_atomically
+from ifca.data.formats.json_file import read_json
 from ifca.runs.by_workers import train_folders
 from ifca.runs.comparison import comparison
 from ifca.runs.config import Config
 from ifca.runs.make import make_federation
 from ifca.runs.own_code import Code
-from ifca.runs.results import SUMMARY
 from ifca.runs.run_code import kept_code
-from ifca.runs.run_folder import CONFIG, SEEDS, check_unused, new_directory, open_directory
+from ifca.runs.run_folder import CONFIG, SEEDS, begin_again, check_unused, new_directory, open_directory
+from ifca.runs.summary_file import SUMMARY, read_seeds_summary, write_summary
 from ifca.runs.titled import Titled
 from ifca.runs.units.pool import workers_of
 
 Summary = dict[str, Any]
+
+
+class Seeds(TypedDict):
+    """What seeds.json holds."""
+
+    seeds: list[Annotated[int, Field(ge=0)]]
+
+
 Train = Callable[[Config, Federation, Path, Callback, Code], Summary]
 
 
@@ -43,22 +55,15 @@ def is_over_seeds(out: Path) -> bool:
 
 def seed_folders(out: Path) -> list[tuple[Path, int]]:
     """The run folders of a comparison, each with its seed."""
-    try:
-        seeds = json.loads((out / SEEDS).read_text())["seeds"]
-        return [(out / f"seed-{int(seed)}", int(seed)) for seed in seeds]
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as reason:
-        raise InvalidInput(f"{out / SEEDS}: is not what 'ifca compare' wrote ({reason})") from None
+    seeds = read_json(out / SEEDS, Seeds, "it is not what 'ifca compare' wrote")["seeds"]
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise Unreadable(f"{out / SEEDS}: seeds must be numbers that differ; it was altered")
+    return [(out / f"seed-{seed}", seed) for seed in seeds]
 
 
 def seeds_summary(out: Path) -> Summary | None:
     """The summary of a comparison over seeds; None: it is not complete."""
-    try:
-        found: Summary = json.loads((out / SUMMARY).read_text())
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as reason:
-        raise InvalidInput(f"{out / SUMMARY}: not valid JSON ({reason}); it was cut off or altered") from None
-    return found
+    return read_seeds_summary(out) if (out / SUMMARY).exists() else None
 
 
 def go_on_seeds(
@@ -84,6 +89,7 @@ def go_on_seeds(
             if not (folder / CONFIG).is_file():
                 new_directory(replace(first, seed=seed), folder, code)
             config = open_directory(folder)
+            begin_again(folder, config, code)
             federation = make_federation(config, code)
             data.add(federation.fingerprint)
             told = Titled(Several([callback]), f"seed {seed} ({i} of {len(folders)})", alone=False)
@@ -96,5 +102,5 @@ def go_on_seeds(
             "folders": [folder.name for folder, _ in folders],
             **{name: runs[folders[0][1]][1][name] for name in ("config", "versions")},
         }
-        write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+        write_summary(out, summary)
     return summary

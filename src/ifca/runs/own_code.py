@@ -75,6 +75,11 @@ def find_code(modules: Iterable[str], folders: Sequence[Path]) -> Code:
     return Code(tuple(found[path] for path in sorted(found)))
 
 
+def find_module(module: str, folders: Sequence[Path]) -> Source | None:
+    """The file of one module, where it lies in the folders; None: it is left to Python."""
+    return next(_files(module, _places(module.partition(".")[0], folders)), None)
+
+
 def _places(top: str, folders: Sequence[Path]) -> Sequence[Path]:
     """The folders in which a top-level name means a module of the user's."""
     if top in NEVER_OWN or not top.isidentifier():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes, rounds_to
 from ifca.core.numbering import renumbered
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import json_text
 from ifca.models import BuiltIn
 from ifca.runs.attack_results import attack_results, attack_sentences, honest
 from ifca.runs.clients_table import CLIENTS, clients_table
@@ -25,6 +25,7 @@ from ifca.runs.personal_results import personal_summary
 from ifca.runs.run_code import run_id
 from ifca.runs.run_folder import ROUNDS
 from ifca.runs.served import served_numbers
+from ifca.runs.summary_file import MODELS, write_summary
 from ifca.runs.undecided import undecided
 from ifca.training import Fitted
 from ifca.training.checked import rejected_in
@@ -34,7 +35,6 @@ from ifca.training.poor_fit import poor_fit
 from ifca.training.privacy import privacy_facts
 from ifca.training.quality import measured_quality
 
-SUMMARY, MODELS = "summary.json", "models.safetensors"
 ARI = 0.9
 """The adjusted Rand index from which clusters count as found."""
 
@@ -53,14 +53,14 @@ def write_results(
     save_tensors(out / MODELS, fitted.state.theta, {"run": run_id(out), **models_header(fitted)})
     write_atomically(out / CLIENTS, clients_table(fitted, personalised).encode("utf-8"))
     if len(restarts) > 1 or not (out / ROUNDS).exists():
-        lines = [json.dumps(record, allow_nan=False) + "\n" for record in fitted.history]
+        lines = [json_text(record) + "\n" for record in fitted.history]
         write_atomically(out / ROUNDS, "".join(lines).encode())
     if (found := differences(fitted)) is not None:
-        write_atomically(out / DIFFERENCES, json.dumps(found, allow_nan=False).encode())
+        write_atomically(out / DIFFERENCES, json_text(found).encode())
     summary = summarise(fitted, config, restarts)
     if personalised is not None:
         summary["personalised"] = personal_summary(personalised)
-    write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+    write_summary(out, summary)
     return summary
 
 
@@ -84,17 +84,6 @@ def models_header(fitted: Fitted) -> dict[str, Any]:
         "class_weights": fitted.job.class_weights,
         "model": model.to_json() if isinstance(model, BuiltIn) else None,
     }
-
-
-def finished_summary(out: Path) -> dict[str, Any] | None:
-    """The summary of a run that is complete; None where a file is missing or was cut off."""
-    if not all((out / name).exists() for name in (SUMMARY, CLIENTS, MODELS, ROUNDS)):
-        return None
-    try:
-        summary: dict[str, Any] = json.loads((out / SUMMARY).read_text())
-    except json.JSONDecodeError:
-        return None
-    return summary
 
 
 def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) -> dict[str, Any]:

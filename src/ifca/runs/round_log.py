@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,10 @@ from typing import Any
 from ifca.core.callbacks import Record
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import json_text
+from ifca.data.formats.whole_file import read_whole
 from ifca.data.jsonl import parse_jsonl
+from ifca.runs.record_schema import RoundRecord
 
 Mark = dict[str, Any]
 """The length of a log in bytes, and their SHA-256."""
@@ -29,14 +31,14 @@ class RoundLog:
         done: the checkpoint's rounds; mark: the log it was written with (None: of an older version). Nothing
         is changed where it does not fit.
         """
-        content = self.file.read_bytes() if self.file.exists() else b""
+        content = read_whole(self.file) if self.file.exists() else b""
         lines = content.splitlines()
         if len(lines) < done:
             raise InvalidInput(
                 f"{self.file}: has {len(lines)} rounds but the checkpoint has {done}; it was cut off"
             )
         kept = b"".join(line + b"\n" for line in lines[:done])
-        records = parse_jsonl(self.file, kept)
+        records = parse_jsonl(self.file, kept, kind=RoundRecord)
         self._add(kept)
         if mark is not None and mark != self.mark():
             raise InvalidInput(
@@ -48,7 +50,7 @@ class RoundLog:
 
     def append(self, record: Record, *, sync: bool) -> None:
         """Add a round; sync: it is on the disk before this returns."""
-        line = json.dumps(record, allow_nan=False)
+        line = json_text(record)
         append_line(self.file, line, sync=sync)
         self._add(f"{line}\n".encode())
 

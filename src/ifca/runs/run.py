@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ifca.core.callbacks import Callback, Several
-from ifca.core.errors import Diverged, InvalidInput
+from ifca.core.errors import Diverged, InvalidInput, RunFolderWarning, Unreadable
 from ifca.core.initial import best_restart
 from ifca.data import Federation
-from ifca.data.files import working_in, write_atomically
+from ifca.data.files import refuse_folders, working_in
 from ifca.engines.ranks import launched
 from ifca.methods import facts_of
 from ifca.runs.auto_k import K
@@ -26,11 +26,13 @@ from ifca.runs.make import make_federation, make_job
 from ifca.runs.on_ranks import leading
 from ifca.runs.over_seeds import begin_seeds, go_on_seeds, is_over_seeds
 from ifca.runs.own_code import Code
-from ifca.runs.results import SUMMARY, finished_summary, restart_report, write_results
+from ifca.runs.results import restart_report, write_results
 from ifca.runs.run_code import check_code, code_of, kept_code, run_id
 from ifca.runs.run_folder import (
     CHECKPOINT,
     CONFIG,
+    begin_again,
+    check_begun,
     check_finished,
     new_directory,
     open_directory,
@@ -38,6 +40,7 @@ from ifca.runs.run_folder import (
     train_in,
 )
 from ifca.runs.served import compared
+from ifca.runs.summary_file import RESULTS, SUMMARY, finished_summary, write_summary
 from ifca.runs.units.pool import workers_of
 from ifca.training import Fitted, Job
 from ifca.training.personalise import personalise
@@ -111,6 +114,7 @@ def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
     if is_over_seeds(out):
         return go_on_seeds(out, callback, go_on, trust=trust)
     config = open_directory(out)
+    begin_again(out, config)
     code = kept_code(out, config, trust)
     with leading(config, code):
         return go_on(config, make_federation(config, code), out, callback, code)
@@ -142,6 +146,7 @@ def _go_on(
             folder = out / "baselines" / name
             if not (folder / CONFIG).exists():
                 new_directory(baseline, folder, code)
+            begin_again(folder, baseline, code)
             begun = (folder / CHECKPOINT).exists() or (folder / SUMMARY).exists()
             try:
                 others[name] = _one_algorithm(baseline, federation, folder, callback, code, make)
@@ -153,7 +158,7 @@ def _go_on(
     if others and summary.get("baselines") != others:
         summary["baselines"], summary["worse_than"] = others, compared(finished)
         summary["comparison"] = comparison({config.seed: (out, summary)})
-        write_atomically(out / SUMMARY, json.dumps(summary, indent=2, allow_nan=False).encode())
+        write_summary(out, summary)
     return summary
 
 
@@ -169,9 +174,11 @@ def _one_algorithm(
     config: Config, federation: Federation, out: Path, callback: Callback, code: Code, make: MakeJob
 ) -> Summary:
     check_code(out, code)
-    if done := finished_summary(out):
+    check_begun(out, config)
+    if done := _finished(out):
         check_finished(out, config, done)
         return done
+    refuse_folders(out, (SUMMARY, *RESULTS))
     job = make(config, federation, code)
     if config.continues is not None and not (out / CHECKPOINT).exists():
         raise InvalidInput(f"{out}: it was cut off before it began; delete it and call 'ifca continue' again")
@@ -182,6 +189,18 @@ def _one_algorithm(
         summary = with_before(out, config, fitted, summary)
     callback.finished(summary)
     return summary
+
+
+def _finished(out: Path) -> Summary | None:
+    """The summary of a finished run; None: it is to be made, or made again from the checkpoint."""
+    try:
+        return finished_summary(out)
+    except Unreadable as damage:
+        if not any(out.rglob(CHECKPOINT)):
+            raise
+        told = f"{damage}; the results are made again from the checkpoint"
+        warnings.warn(told, RunFolderWarning, stacklevel=2)
+        return None
 
 
 def _best_start(config: Config, job: Job, out: Path, callback: Callback) -> tuple[Fitted, list[Summary]]:

@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import read_record
+from ifca.data.formats.whole_file import read_whole
 from ifca.runs.config import Config
 from ifca.runs.data_config import STRICT
 from ifca.runs.own_code import Code, Source, find_code
@@ -39,6 +40,7 @@ class RunRecord:
     run: str  # an id, drawn once
     code: dict[str, KeptFile]  # by its path below code/
     signature: str | None = None
+    config: dict[str, Any] | None = None  # what decides the results; None: of an older version
 
 
 def named_functions(config: Config) -> list[tuple[str, str]]:
@@ -55,20 +57,26 @@ def named_functions(config: Config) -> list[tuple[str, str]]:
 def code_of(config: Config) -> Code:
     """The user's files that a config needs, as they are now: in the folder code, then where we stand."""
     named = named_functions(config)
-    if not named:
-        return Code()
+    return find_code([name.partition(":")[0] for _, name in named], code_folders(config)) if named else Code()
+
+
+def code_folders(config: Config) -> list[Path]:
+    """Where the user's files are looked for: in the folder code, then where we stand."""
     given = [] if config.code is None else [Path(config.code).resolve()]
-    return find_code([name.partition(":")[0] for _, name in named], list(dict.fromkeys([*given, Path.cwd()])))
+    return list(dict.fromkeys([*given, Path.cwd()]))
 
 
-def begin_run(out: Path, config: Config, code: Code) -> None:
-    """Draw the id of a new run, keep a copy of the user's code, and sign both where there is any code."""
+def begin_run(out: Path, config: Config, code: Code, deciding: dict[str, Any]) -> None:
+    """Draw the id of a new run, keep a copy of the user's code, and sign both where there is any code.
+
+    deciding: the part of the config that may not change from now on.
+    """
     for source in code.sources:
         file = out / CODE / source.path
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, source.content)
     kept = {source.path: KeptFile(source.sha256, source.beside) for source in code.sources}
-    record = RunRecord(secrets.token_hex(16), kept)
+    record = RunRecord(secrets.token_hex(16), kept, config=deciding)
     if named_functions(config):
         record = replace(record, signature=sign(_signed(record, config)))
     write_atomically(out / RUN, json.dumps(asdict(record), indent=1).encode())
@@ -78,6 +86,12 @@ def run_id(out: Path) -> str | None:
     """The id of a run; None: of a folder that was made before runs had one."""
     record = _record(out)
     return None if record is None else record.run
+
+
+def begun_config(out: Path) -> dict[str, Any] | None:
+    """What decided the results when the run began; None: an older version did not keep it."""
+    record = _record(out)
+    return None if record is None else record.config
 
 
 def kept_code(out: Path, config: Config, trust: bool, fields: tuple[str, ...] = FIELDS) -> Code:
@@ -135,7 +149,7 @@ def _source(out: Path, path: str, kept: KeptFile) -> Source:
     file = out / CODE / path
     if not file.is_file():
         raise InvalidInput(f"{file}: is missing; the run began with it")
-    source = Source(path, str(file.resolve()), file.read_bytes(), kept.file)
+    source = Source(path, str(file.resolve()), read_whole(file), kept.file)
     if source.sha256 != kept.sha256:
         raise InvalidInput(f"{file}: is not the file that the run began with (its hash is not that of {RUN})")
     return source
@@ -143,9 +157,6 @@ def _source(out: Path, path: str, kept: KeptFile) -> Source:
 
 def _record(out: Path) -> RunRecord | None:
     file = out / RUN
-    if not file.is_file():
+    if not file.exists():
         return None
-    try:
-        return TypeAdapter(RunRecord).validate_json(file.read_bytes())
-    except ValidationError as reason:
-        raise InvalidInput(f"{file}: is not what a run writes there; it was cut off or altered") from reason
+    return read_record(file, RunRecord)

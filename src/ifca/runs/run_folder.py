@@ -11,12 +11,13 @@ from typing import Any
 from ifca.core.callbacks import Callback, Record, Training, wants_to_stop
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.types import ClusterState
-from ifca.data.files import write_atomically
+from ifca.data.files import refuse_folders, write_atomically
 from ifca.data.jsonl import read_jsonl
 from ifca.runs.config import Config, config_dict, read_run_config, write_config
 from ifca.runs.own_code import Code
+from ifca.runs.record_schema import RoundRecord
 from ifca.runs.round_log import RoundLog
-from ifca.runs.run_code import RUN, begin_run, code_of
+from ifca.runs.run_code import RUN, begin_run, begun_config, code_of, named_functions
 from ifca.training import Fitted, Job, fit
 from ifca.training.checkpoint import load_state, save_state
 from ifca.training.early_stopping import asked_to_stop
@@ -48,7 +49,20 @@ def new_directory(config: Config, out: Path, code: Code | None = None) -> None:
     check_unused(out)
     out.mkdir(parents=True, exist_ok=True)
     write_atomically(out / CONFIG, write_config(config).encode())
-    begin_run(out, open_directory(out), code)
+    begun = open_directory(out)
+    begin_run(out, begun, code, _deciding(begun))
+
+
+def begin_again(out: Path, config: Config, code: Code | None = None) -> None:
+    """A folder that was cut off before its run had an id: nothing was trained there yet.
+
+    code: the user's, where it is known to be the user's.
+    """
+    if is_run_folder(out):
+        return
+    if code is None and named_functions(config):
+        raise InvalidInput(f"{out}: was cut off before it began; delete it, and give the command again")
+    begin_run(out, config, code or Code(), _deciding(config))
 
 
 def next_directory(config: Config, base: Path = Path("runs"), verb: str | None = None) -> Path:
@@ -83,6 +97,7 @@ def train_in(
     folder: Path, job: Job, config: Config, restart: int, run: str | None, title: str, callback: Callback
 ) -> Fitted:
     """Train one start of a job inside a folder, from its checkpoint where there is one. run: the run's id."""
+    refuse_folders(folder, (CHECKPOINT, SERVED, ROUNDS))
     file, log = folder / CHECKPOINT, RoundLog(folder / ROUNDS)
     expected = _expected(job, config, restart, run)
     found: dict[str, Any] = {}
@@ -92,6 +107,8 @@ def train_in(
         found.update(header)
 
     state = load_state(file, job.device, same) if file.exists() else None
+    if state is None:
+        _check_none_is_missing(file, log.file, config)
     history = log.begin(0 if state is None else state.round, found.get("log"))
     folder.mkdir(parents=True, exist_ok=True)
     callback.started(Training(title, job.recipe.rounds, history, config_dict(config)))
@@ -124,6 +141,16 @@ def train_in(
     return fitted
 
 
+def _check_none_is_missing(file: Path, log: Path, config: Config) -> None:
+    """A log with more rounds than come before a first checkpoint says that there was one."""
+    done = len(read_jsonl(log))
+    if done > config.checkpoint_every:
+        raise InvalidInput(
+            f"{file}: is missing, but {log.name} has {done} rounds; to begin again from the start, delete "
+            f"{log}"
+        )
+
+
 def _keep_served(file: Path) -> None:
     """Clients have answered the models of the last checkpoint: it is kept beside the one that follows it."""
     if file.exists():
@@ -150,7 +177,13 @@ def _expected(job: Job, config: Config, restart: int, run: str | None) -> dict[s
 
 def read_rounds(folder: Path) -> list[Record]:
     """The records of the rounds that were finished in a folder; none where the first was not."""
-    return read_jsonl(folder / ROUNDS)
+    return read_jsonl(folder / ROUNDS, kind=RoundRecord)
+
+
+def check_begun(out: Path, config: Config) -> None:
+    """Refuse to go on under another config than the run began with."""
+    if (was := begun_config(out)) is not None:
+        same_config(out / RUN, was, config)
 
 
 def check_finished(out: Path, config: Config, summary: dict[str, Any]) -> None:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
-from ifca.core.errors import InvalidInput
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ifca.core.errors import InvalidInput, Unreadable
+from ifca.data.formats.toml_file import parse_toml
 
 
 def with_model(settings: list[str] | None, model: str | None) -> list[str] | None:
@@ -25,8 +20,8 @@ def set_key(content: dict[str, Any], setting: str) -> None:
     if not equals or not key.strip():
         raise InvalidInput(f"--set {setting}: expected key=value")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse_toml(f"value = {text}", f"--set {key.strip()}")["value"]
+    except Unreadable:
         value = text  # a bare word is a string
     *tables, last = key.strip().split(".")
     for table in tables:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from ifca.core.callbacks import Record, Several, Training
 from ifca.core.errors import InvalidInput
 from ifca.core.types import ClusterState
@@ -16,6 +18,7 @@ from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.runs.choose_k import begin_study, one_deal
 from ifca.runs.config import Config, config_dict, with_absolute_paths, write_config
 from ifca.runs.make import make_federation, make_job
+from ifca.runs.record_schema import Count, Known
 from ifca.runs.run_code import code_of
 from ifca.training.preflight import check
 from ifca.training.privacy import refuse_search
@@ -31,6 +34,17 @@ from ifca.training.successive_halving import (
 )
 
 LINES, RESULT, TUNED = "tune.jsonl", "tune.json", "tuned.toml"
+
+
+class TuneLine(TypedDict):
+    """A training that is done, in tune.jsonl."""
+
+    level: Count
+    rounds: Count
+    settings: dict[str, Any]
+    held_out_loss: Known
+    losses: list[Known] | None
+
 
 Values = Mapping[str, Sequence[Any]]
 """step_size, local_steps, hidden or k -> what to try."""
@@ -50,7 +64,7 @@ def tune_run(
     for one in candidates:  # refuse what cannot run before a folder is made
         check(make_job(with_settings(base, one), federation, code))
     begin_study(base, federation, out, "tune")
-    done = {_key(line): line for line in read_jsonl(out / LINES)}
+    done = {_key(line): line for line in read_jsonl(out / LINES, kind=TuneLine)}
 
     def trained(level: int, settings: Settings, most: int) -> Line:
         line = {"level": level, "rounds": most, "settings": settings}

@@ -10,17 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.core.types import ClusterState, Params, Progress, places_of
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import parse_json
+from ifca.data.formats.tensor_file import read_tensors
+from ifca.training.checkpoint_header import (
+    COUNTS,
+    PER_CLIENT,
+    ModelsHeader,
+    StateHeader,
+    check_header,
+    check_models,
+    check_scaling,
+    check_state,
+)
 
-FORMAT, CHECKSUM = "ifca-1", "sha256"
-PER_CLIENT = ("identity", "asked", "bytes_down", "bytes_up")
-COUNTS = ("round", "unchanged", "checked", "changed")
+FORMAT, OLDER = "ifca-2", "ifca-1"  # of older files some have no checksum
+CHECKSUM = "sha256"
 PROGRESS = ("kept_loss", "halved", "unrecorded", "stopped", "unfinished")
 FIRST = "first"  # the losses of the first round
 KEPT = "kept."  # before the names of the tensors of the state that a training can go back to
@@ -40,24 +50,14 @@ def save_tensors(file: Path, tensors: Params, header: dict[str, Any]) -> None:
 
 def load_tensors(file: Path) -> tuple[Params, dict[str, Any]]:
     """The inverse of save_tensors; a file of another kind, cut off or altered is named in the complaint."""
-    if not file.is_file():
-        raise InvalidInput(f"{file}: no such file")
-    try:
-        with safe_open(file, "pt") as content:
-            metadata = content.metadata() or {}
-            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
-    except SafetensorError as reason:
-        raise InvalidInput(
-            f"{file}: not a readable safetensors file ({reason}); it may be cut off"
-        ) from reason
-    if FORMAT not in metadata:
-        raise InvalidInput(f"{file}: was not written by this version of ifca (no {FORMAT} header)")
-    try:
-        header: dict[str, Any] = json.loads(metadata[FORMAT])
-    except json.JSONDecodeError as reason:
-        raise InvalidInput(f"{file}: has a header that is not JSON; it was altered or damaged") from reason
-    if header.pop(CHECKSUM, None) not in (None, _checksum(header, tensors)):  # None: an older file
-        raise InvalidInput(f"{file}: does not fit its checksum; it was altered or damaged")
+    tensors, metadata = read_tensors(file)
+    if FORMAT not in metadata and OLDER not in metadata:
+        raise Unreadable(f"{file}: was not written by this version of ifca (no {FORMAT} header)")
+    text = metadata.get(FORMAT) or metadata[OLDER]
+    header: dict[str, Any] = parse_json(text, f"{file}, its header", dict, finite=False)
+    told = header.pop(CHECKSUM, None)
+    if told != _checksum(header, tensors) and (told is not None or FORMAT in metadata):
+        raise Unreadable(f"{file}: does not fit its checksum; it was altered or damaged")
     return tensors, header
 
 
@@ -98,9 +98,13 @@ def _parts_of(state: ClusterState) -> tuple[Params, dict[str, Any]]:
 def load_state(file: Path, device: torch.device, check: Callable[[dict[str, Any]], None]) -> ClusterState:
     """Read a checkpoint; check sees the header first and may refuse it."""
     tensors, header = load_tensors(file)
+    check_header(file, header, StateHeader)
     check(header)
     if "live" not in header:
-        tensors, header = _as_now(tensors, header)
+        tensors, header = _as_now(file, tensors, header)
+    check_state(file, tensors, header["live"])
+    if (kept := (header.get("progress") or {}).get("kept")) is not None:
+        check_state(file, _below("kept", tensors), kept["live"])
     return replace(
         _state_of({n: v for n, v in tensors.items() if not n.startswith(KEPT)}, header, device),
         progress=_progress_of(tensors, header, device),
@@ -141,9 +145,15 @@ def models_of(file: Path) -> tuple[Params, dict[str, Any]]:
     theta, header = load_tensors(file)
     if "algorithm" not in header:
         raise InvalidInput(f"{file}: does not hold the models of this run")
-    live = _not_nan(theta)
-    header.setdefault("clusters", places_of(live).tolist())
-    return {name: value[live] for name, value in theta.items()}, header
+    check_header(file, header, ModelsHeader)
+    if "clusters" not in header:  # an older version, which wrote a place without a model as NaN
+        check_models(file, theta, len(next(iter(theta.values()), ())))
+        live = _not_nan(theta)
+        header["clusters"] = places_of(live).tolist()
+        theta = {name: value[live] for name, value in theta.items()}
+    check_models(file, theta, len(header["clusters"]))
+    check_scaling(file, header)
+    return theta, header
 
 
 def _below(prefix: str, tensors: Params) -> Params:
@@ -162,13 +172,18 @@ def _not_nan(theta: Params) -> Tensor:
     return ~first.isnan().any(0)
 
 
-def _as_now(tensors: Params, header: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
+def _as_now(file: Path, tensors: Params, header: dict[str, Any]) -> tuple[Params, dict[str, Any]]:
     """A checkpoint of an older version, in the names of this one."""
-    live = _not_nan(_below("theta", tensors))
+    theta = _below("theta", tensors)
+    check_models(file, theta, len(next(iter(theta.values()), ())))
+    live = _not_nan(theta)
     named = {f"theta.{name}": value[live] for name, value in _below("theta", tensors).items()}
     named |= {f"memory.{name}": value for name, value in _below("watch", tensors).items()}
     single = {name: value for name, value in header["state"].items() if name not in COUNTS}
     for name, value in single.items():
         kind = torch.float64 if isinstance(value, float) else torch.long
         named[f"memory.{name}"] = torch.tensor(value, dtype=kind)
-    return named | {name: tensors[name] for name in PER_CLIENT}, {**header, "live": live.tolist()}
+    return named | {name: tensors[name] for name in PER_CLIENT if name in tensors}, {
+        **header,
+        "live": live.tolist(),
+    }

@@ -13,7 +13,6 @@ from torch import nn
 from ifca.core.attacks import Attack
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw, bernoulli
-from ifca.core.random import bits
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task, model_count
 from ifca.data import Clients, Federation
@@ -22,6 +21,7 @@ from ifca.engines.base import Engine, TurnEngine
 from ifca.engines.distributed import DistributedEngine
 from ifca.engines.gram.fast import FastEngine, applies
 from ifca.engines.loop import LoopEngine
+from ifca.engines.losing import Losing
 from ifca.engines.lying import Lying
 from ifca.engines.memory_budget import default_budget
 from ifca.engines.precision import Precision, check_precision, storage
@@ -191,6 +191,8 @@ class Job:
         if self.engine == "flower":
             if self.remote is None:
                 raise InvalidInput("engine flower needs a federation: use 'ifca federate'")
+            if self.recipe.lost_replies:
+                raise InvalidInput("lost_replies is of simulations: a real federation loses its own")
             return self.remote(self)
         trains = self.federation if self.mine is None else replace(self.federation, train=self.mine)
         engine = WithAside(
@@ -202,9 +204,12 @@ class Job:
             plain=self.engine == "loop",
             always=self.recipe.early_stopping,
         )
+        made: Engine = engine
         if self.ranks is not None:
-            return DistributedEngine(self.ranks, engine, self.federation.train, trains.train)
-        return Lying(engine, self.attack) if self.attack is not None and self.attack.kind.lies else engine
+            made = DistributedEngine(self.ranks, engine, self.federation.train, trains.train)
+        elif self.attack is not None and self.attack.kind.lies:
+            made = Lying(engine, self.attack)
+        return Losing(made, self.recipe, self.federation.train) if self.recipe.lost_replies else made
 
     def engine_of(self, clients: Clients) -> TurnEngine:
         """What maps turns over some clients."""
@@ -223,19 +228,6 @@ class Job:
     def convolves(self) -> bool:
         """Whether the model has convolutions."""
         return has_convolutions(self.template)
-
-    def make_clusterer(self) -> Clusterer:
-        """The clusterer of one-shot clustering."""
-        from sklearn.base import clone
-        from sklearn.cluster import KMeans
-
-        seed = int(bits(self.recipe.seed, "clusterer")[0] % (2**32))
-        if self.clusterer is not None:
-            given = self.clusterer
-            if hasattr(given, "get_params"):
-                return clone(given)  # type: ignore[no-any-return]
-            return given if hasattr(given, "fit_predict") else given(self.recipe.k, seed)
-        return KMeans(self.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
 
     def local_solutions(self) -> Job:
         """Line 1 of Algorithm 1: each client alone, with a convex model where there is one.

@@ -9,13 +9,14 @@ from ifca.core.checks import capped_savings, without_far
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.initial import assert_distinct, random_models, warm_start, with_shared_of
 from ifca.core.ledger import Wire
+from ifca.core.random import bits
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import ClusterState, Params, everywhere, model_count
 from ifca.engines.base import Engine
 from ifca.methods import Problem
 from ifca.methods.founding import points_of
 from ifca.training.checked import is_checked
-from ifca.training.job import Job
+from ifca.training.job import Clusterer, Job
 from ifca.training.rounds import train
 
 
@@ -120,4 +121,17 @@ def clusters_of(job: Job, solutions: Params) -> Tensor:
     """Line 2 of Algorithm 1: the clusters that the job's clusterer finds among models [m, ...]."""
     flat = torch.cat([value.flatten(1) for value in solutions.values()], dim=1)
     points = points_of(solutions) if job.clusterer is None else flat.double().cpu().numpy()
-    return torch.as_tensor(job.make_clusterer().fit_predict(points)).long()
+    return torch.as_tensor(clusterer_of(job).fit_predict(points)).long()
+
+
+def clusterer_of(job: Job) -> Clusterer:
+    """The clusterer of one-shot clustering: the one that was given, or k-means."""
+    from sklearn.base import clone
+    from sklearn.cluster import KMeans
+
+    seed, given = int(bits(job.recipe.seed, "clusterer")[0] % (2**32)), job.clusterer
+    if given is None:
+        return KMeans(job.recipe.k, n_init=10, random_state=seed)  # type: ignore[no-any-return]
+    if hasattr(given, "get_params"):
+        return clone(given)  # type: ignore[no-any-return]
+    return given if hasattr(given, "fit_predict") else given(job.recipe.k, seed)

@@ -12,7 +12,8 @@ from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
 from ifca.training.quality import quality_of
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
 FEWEST = 5  # samples below which a margin says little

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,19 +13,18 @@ from ifca.data.files import write_atomically
 from ifca.data.preparation import Preparation
 from ifca.runs.config import Config, write_config
 from ifca.runs.privacy_words import privacy_sentences
-from ifca.runs.results import SUMMARY
+from ifca.runs.summary_file import SUMMARY, read_summary
 from ifca.use.export import SCALINGS, columns_file
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 
 def write_card(
     directory: Path, cluster: int, model: Path, checked: dict[str, Any], trained: Trained | bool = False
 ) -> Path:
     """Markdown beside the model file. trained: the run where it is open, else trust as of open_trained."""
-    if not (directory / SUMMARY).is_file():
-        raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
+    summary = card_summary(directory, cluster)
     trained = open_trained(directory, trained) if isinstance(trained, bool) else trained
-    summary = json.loads((directory / SUMMARY).read_text())
     parts = [
         f"# Model of cluster {cluster}: {model.name}",
         _about(directory, trained, summary, cluster, model, checked),
@@ -41,6 +39,18 @@ def write_card(
     card = model.with_name(f"{model.name}.card.md")
     write_atomically(card, ("\n\n".join(parts) + "\n").encode())
     return card
+
+
+def card_summary(directory: Path, cluster: int) -> dict[str, Any]:
+    """The summary that a card is made of; refused where it says nothing of the cluster."""
+    if not (directory / SUMMARY).is_file():
+        raise InvalidInput(f"{directory}: has no {SUMMARY}; 'ifca resume {directory}' makes it")
+    summary = read_summary(directory)
+    there = len(summary["clusters"] or ())
+    if summary["clusters"] is not None and not 0 <= cluster < there:
+        told = ", ".join(map(str, range(there)))
+        raise InvalidInput(f"{directory}: has no cluster {cluster} (it has {told})")
+    return summary
 
 
 def _about(

@@ -20,15 +20,18 @@ from ifca.runs.config import Config, config_dict, config_of, with_absolute_paths
 from ifca.runs.continued import CONTINUED, as_before, read_new
 from ifca.runs.make import make_job
 from ifca.runs.own_data_config import FolderData, TableData
-from ifca.runs.results import finished_summary
 from ifca.runs.run import go_on
-from ifca.runs.run_code import run_id
+from ifca.runs.run_code import FIELDS, kept_code, run_id
 from ifca.runs.run_folder import check_unused, new_directory, open_directory, write_start
+from ifca.runs.summary_file import finished_summary
 from ifca.training.continued_state import continued_state
 from ifca.training.preflight import check
 from ifca.use.bands import known_clients
 from ifca.use.drift_check import checked
-from ifca.use.trained import Trained, open_trained
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
+
+CALLED = tuple(field for field in FIELDS if field != "data.load")  # the new data are files
 
 
 def check_run(
@@ -61,6 +64,7 @@ def continue_run(
     is given what was found of the new data before training. Returns the summary of the new run.
     """
     trained = _opened(directory, trust)
+    code = kept_code(directory, trained.config, trust, CALLED)
     check_unused(out)
     config = _config(trained, data, client)
     given = without_none(config_dict(replace(config, continues=str(directory))))
@@ -72,15 +76,15 @@ def continue_run(
     misfit = torch.tensor([row["tried"] for row in found["clients"]])
     if not any(setting.partition("=")[0].strip() == "k" for setting in settings or []):
         config = replace(config, k=places_for(trained, int(misfit.sum())))
-    job = make_job(config, federation, trained.code)
+    job = make_job(config, federation, code)
     check(job)
     losses = job.make_engine().score(trained.theta, federation.train).loss
     state = continued_state(job, losses.cpu(), misfit)
-    new_directory(config, out, trained.code)
+    new_directory(config, out, code)
     config = open_directory(out)
     write_atomically(out / CONTINUED, json.dumps({"run": str(directory), **found}, indent=2).encode())
     write_start(out, job, config, run_id(out), state)
-    return go_on(config, federation, out, callback, trained.code)
+    return go_on(config, federation, out, callback, code)
 
 
 def _opened(directory: Path, trust: bool) -> Trained:

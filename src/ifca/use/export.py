@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from ifca.core.errors import IFCAError, InvalidInput
 from ifca.core.random import generator
-from ifca.data.files import write_atomically
-from ifca.use.trained import Trained, open_trained
+from ifca.data.files import refuse_to_overwrite, write_atomically
+from ifca.use.opened_run import open_trained
+from ifca.use.trained import Trained
 
 KINDS = (".pt", ".safetensors", ".onnx")
 FORMAT = "ifca-model-1"
@@ -79,17 +80,25 @@ def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
         raise InvalidInput(f"{to}: a model is written as {', '.join(KINDS)}")
     if not to.parent.is_dir():
         raise InvalidInput(f"{to.parent}: no such folder")
+    refuse_to_overwrite(to, "--to", run=trained.directory)
     served = Served(trained, cluster)
     x = _examples(trained)
     with torch.no_grad():
         expected = trained.in_units(trained.task.output(trained.model(cluster), trained.inputs(x))).float()
     write = {".pt": _write_pt, ".safetensors": _write_safetensors, ".onnx": _write_onnx}[to.suffix]
-    write(trained, served, to)
-    found, reader = _read_back(trained, to, x)
-    error = float(np.abs(found - expected.numpy()).max()) / max(1.0, float(expected.abs().max()))
-    if not error <= CLOSE:
-        to.unlink()
-        raise IFCAError(f"{to}: read back by {reader}, its outputs are {error:.2g} off; it was deleted")
+    beside = to.with_name(
+        f".{to.stem}.tmp{to.suffix}"
+    )  # what was there stays until this one is known to be good
+    try:
+        write(trained, served, beside)
+        found, reader = _read_back(trained, beside, x)
+        error = float(np.abs(found - expected.numpy()).max()) / max(1.0, float(expected.abs().max()))
+        if not error <= CLOSE:
+            told = f"read back by {reader}, its outputs are {error:.2g} off; it was not written"
+            raise IFCAError(f"{to}: {told}")
+        beside.replace(to)
+    finally:
+        beside.unlink(missing_ok=True)
     if trained.preparation is not None and not (trained.preparation.plain and trained.class_names is None):
         content = json.dumps(trained.preparation.to_json(), indent=1, ensure_ascii=False)
         write_atomically(columns_file(to), content.encode())

@@ -23,9 +23,10 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of
 from ifca.training.quality import quality_of
 from ifca.use.assign import assignment
+from ifca.use.opened_run import open_trained
 from ifca.use.personal import PersonalModel, Tuning, personal_model
 from ifca.use.samples import Samples, samples_of
-from ifca.use.trained import Trained, open_trained
+from ifca.use.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Predictions:
             shares = self.probabilities
             values = [[c, *[f"{p:.6g}" for p in row]] for c, row in zip(said.tolist(), shares, strict=True)]
         rows = range(len(values)) if self.rows is None else self.rows.tolist()
-        labels = None if self.labels is None else self.labels
+        labels = self.labels
         if labels is not None and self.classes is not None:
             labels = as_labels(labels, self.class_names)
         for i, (row, value) in enumerate(zip(rows, values, strict=True)):
@@ -170,6 +171,7 @@ def _of_client(trained: Trained, one: Samples, cluster: int | None, tuning: Tuni
             if made.personal is not None
             else outputs_of(trained, trained.model(made.cluster), data)
         )
+        check_finite(outputs, one.where)
         made = replace(made, outputs=outputs, labels=one.y, labelled=some)
     told = (*one.warnings, *made.warnings)
     return replace(made, client=one.id, rows=one.rows, warnings=told, own=trained.personal)
@@ -200,8 +202,18 @@ def predicted(
     else:
         outputs = outputs_of(trained, model, data)
         report = {} if y is None else {**_quality(trained, model, data), **_metrics(trained, outputs, y)}
+    check_finite(outputs, where)
     names = trained.class_names
     return Predictions(cluster, outputs, trained.classes, y, report, warnings, personal, names)
+
+
+def check_finite(outputs: NDArray[Any], where: str) -> None:
+    """Refuse samples for which a model has no answer: numbers too large for it, most often."""
+    bad = np.flatnonzero(~np.isfinite(outputs).all(1))
+    if len(bad):
+        more = f" (nor for {len(bad) - 1} more)" if len(bad) > 1 else ""
+        told = f"the model gives no finite number for sample {bad[0]}{more}"
+        raise InvalidInput(f"{where}: {told}; is it scaled as in training?")
 
 
 def no_model(name: str) -> str:
@@ -225,9 +237,7 @@ def flat(outputs: Tensor) -> NDArray[Any]:
 
 def as_data(trained: Trained, x: NDArray[Any], y: NDArray[Any] | None) -> Data:
     """Samples as the models saw them in training; without labels they are zero."""
-    x = np.require(
-        x, requirements=("C", "W")
-    )  # torch warns of arrays that cannot be written, as pandas gives
+    x = np.require(x, requirements=("C", "W"))  # torch warns of arrays that it cannot write to, as of pandas
     inputs = trained.inputs(torch.from_numpy(x))
     labels = (
         torch.zeros(len(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ifca.runs.results import finished_summary
+from ifca.runs.summary_file import finished_summary
 from ifca.training import Fitted
 from ifca.training.privacy import privacy_facts
 from ifca.training.quality import measured_quality

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data import read_client
 from ifca.data.assemble import as_array
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.preparation import Column, Preparation
 from ifca.data.problems import refuse
 from ifca.data.sources.columns import Rows, rows_of
-from ifca.data.sources.folder import client_files, load_npz
+from ifca.data.sources.folder import client_files
 from ifca.data.sources.prepared_clients import check_cells, check_labels
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import Table, kind_of, name_of, read_table
@@ -58,7 +59,7 @@ def samples_of(trained: Trained, path: Path, client: str | None = None) -> list[
 
 
 def _of_arrays(trained: Trained, file: Path) -> Samples:
-    content = load_npz(file)
+    content = read_npz(file)
     if "y" not in content and "x" in content:
         x, y = as_array("x", str(file), content["x"]), None
         if x.shape[1:] != trained.input_shape or not len(x):

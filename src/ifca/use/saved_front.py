@@ -18,18 +18,18 @@ from ifca.core.errors import InvalidInput
 from ifca.core.numbering import renumbered
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
-from ifca.data.jsonl import read_jsonl
 from ifca.models import as_factory
 from ifca.models.task import Factory, Loss
 from ifca.runs.clients_table import read_clients
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GivenData
-from ifca.runs.results import finished_summary, write_results
-from ifca.runs.run_folder import ROUNDS, check_unused, new_directory
+from ifca.runs.results import write_results
+from ifca.runs.run_folder import check_unused, new_directory, read_rounds
+from ifca.runs.summary_file import finished_summary
 from ifca.use.card import write_card
 from ifca.use.continue_front import ContinueFront
 from ifca.use.export import export_trained
-from ifca.use.trained import open_trained
+from ifca.use.opened_run import open_trained
 
 Front = TypeVar("Front", bound="SavedFront")
 
@@ -110,7 +110,7 @@ class SavedFront(ContinueFront):
         front._say_what_was_seen()
         front.labels_ = np.array([number[int(row["cluster"])] for row in rows])
         places = summary.get("places", trained.live)
-        front.history_ = renumbered(read_jsonl(folder / ROUNDS), places, summary["k"])
+        front.history_ = renumbered(read_rounds(folder), places, summary["k"])
         losses = [one["train_loss"] for one in summary["restarts"]]
         front.restarts_ = [float("inf") if loss is None else loss for loss in losses]
         return front

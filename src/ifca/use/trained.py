@@ -22,7 +22,6 @@ from ifca.data.sources.columns import Columns, Kind
 from ifca.data.sources.folder import folder_clients, table_clients
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, read_table
-from ifca.methods import facts_of
 from ifca.models import BuiltIn, as_factory
 from ifca.models.built_in import HIDDEN
 from ifca.models.task import Factory, Loss, made
@@ -31,13 +30,7 @@ from ifca.runs.config import Config
 from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData, OwnFiles
 from ifca.runs.own_modules import own_function
-from ifca.runs.personal_results import experience_of
-from ifca.runs.results import MODELS, finished_summary
-from ifca.runs.run_code import RUN, kept_code, run_id
-from ifca.runs.run_folder import open_directory
-from ifca.training.checkpoint import models_of
 from ifca.use.serving_task import serving_task
-from ifca.use.usual import usual_losses
 
 if TYPE_CHECKING:
     from ifca.runs.personal_results import Experience
@@ -106,7 +99,10 @@ class Trained:
     @cached_property
     def module(self) -> nn.Module:
         """The model as a module; its parameters are not the trained ones."""
-        return made(self.factory).to(next(iter(self.theta.values())).dtype)
+        try:
+            return made(self.factory).to(next(iter(self.theta.values())).dtype)
+        except InvalidInput as reason:
+            raise InvalidInput(f"{self.where}: {reason}") from reason
 
     @property
     def factory(self) -> Factory:
@@ -228,33 +224,3 @@ class Trained:
         return replace(
             federation, train=train, test=None, scaling=self.scaling, target_scaling=self.target_scaling
         )
-
-
-def open_trained(
-    directory: Path,
-    trust: bool = False,
-    model: Factory | None = None,
-    loss: Loss | None = None,
-    *,
-    personal: bool = False,
-) -> Trained:
-    """Read a finished run. personal: also one with a model per client, which has nothing for others.
-
-    trust: run the model's and the loss's code also where the folder was not made by this user here. model,
-    loss: those of a run that was trained on objects of a Python program.
-    """
-    config = open_directory(directory)
-    if not (directory / MODELS).exists():
-        raise InvalidInput(f"{directory}: has no {MODELS}; 'ifca resume {directory}' makes it")
-    code = kept_code(directory, config, trust, ("model.name", "model.loss"))
-    theta, header = models_of(directory / MODELS)
-    if "algorithm" not in header or header.get("run") != run_id(directory):
-        raise InvalidInput(f"{directory / MODELS}: does not hold the models of this run (the one of {RUN})")
-    header.setdefault("personal", facts_of(header["algorithm"])["personal"])  # older ones do not say
-    if header["personal"] and not personal:
-        raise InvalidInput(
-            f"{directory}: holds a model per client, for nobody else; 'ifca predict {directory} FILE' serves "
-            "its own clients by their models"
-        )
-    experience = experience_of(finished_summary(directory) or {})
-    return Trained(directory, config, theta, header, code, usual_losses(directory), model, loss, experience)

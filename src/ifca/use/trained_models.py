@@ -17,7 +17,7 @@ from ifca.use.answers import Assignment, Personal
 from ifca.use.assign import assignment
 from ifca.use.grouped import Groups, matrix_of, rows_of
 from ifca.use.personal import Tuning
-from ifca.use.predict import Predictions, as_data, no_model, outputs_of, predicted
+from ifca.use.predict import Predictions, as_data, check_finite, no_model, outputs_of, predicted
 from ifca.use.scoring import score_clients, score_federation
 from ifca.use.trained import Trained
 
@@ -123,6 +123,7 @@ class TrainedModels:
         data = self._data(verb, X, None)
         model = trained.model(int(cluster))
         outputs = outputs_of(trained, model, data)
+        check_finite(outputs, verb)
         return Predictions(int(cluster), outputs, trained.classes, None, class_names=trained.class_names)
 
     def _said_by_client(self, verb: str, X: Any, groups: Groups) -> Predictions:
@@ -146,6 +147,7 @@ class TrainedModels:
             outputs = np.empty((len(chosen), part.shape[1]), part.dtype) if outputs is None else outputs
             outputs[here.numpy()] = part
         assert outputs is not None
+        check_finite(outputs, verb)
         # -1: of several clusters
         return Predictions(-1, outputs, trained.classes, None, class_names=trained.class_names)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.public.places import data_folders
 from ifca.data.sources.leaf import Samples, leaf_files, read_leaf
 
@@ -76,9 +76,9 @@ def _packed(file: Path) -> Parts:
     if file.name in SHA256 and hashlib.sha256(file.read_bytes()).hexdigest() != SHA256[file.name]:
         raise _damaged(file, "its content is not that of the packed data set (cut off or altered)")
     try:
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
-            x, y, writer, is_test = (content[name] for name in ("x", "y", "writer", "is_test"))
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError, TypeError, AttributeError) as reason:
+        content = read_npz(file)
+        x, y, writer, is_test = (content[name] for name in ("x", "y", "writer", "is_test"))
+    except (Unreadable, KeyError) as reason:
         raise _damaged(file, f"not a packed data set ({reason})") from reason
     if x.dtype != np.uint8 or x.shape[1:] != (28, 28) or not len(x) == len(y) == len(writer) == len(is_test):
         raise _damaged(file, f"x of type {x.dtype} and shape {x.shape} for {len(y)} labels")

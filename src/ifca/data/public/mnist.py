@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ifca.core.errors import Unreadable
 from ifca.data.federation import Federation
+from ifca.data.formats.whole_file import read_whole, unpacked
 from ifca.data.public.places import check_md5, damaged, require
 from ifca.data.public.rotated import Images, rotated
 
@@ -65,18 +65,15 @@ def read_mnist(folder: Path | str | None = None, *, verify: bool = True) -> tupl
 
 def read_idx(file: Path) -> NDArray[Any]:
     """The array of one idx file, .gz or not."""
-    return idx_array(file, unpacked(file))
+    return idx_array(file, unpacked_idx(file))
 
 
-def unpacked(file: Path) -> bytes:
+def unpacked_idx(file: Path) -> bytes:
     """The bytes of a file; those inside where it is a .gz file."""
-    content = file.read_bytes()
-    if content[:2] != b"\x1f\x8b":
-        return content
     try:
-        return gzip.decompress(content)
-    except (EOFError, zlib.error, OSError) as reason:
-        raise damaged("mnist", file, f"not a whole .gz file ({reason})") from reason
+        return unpacked(file, read_whole(file))
+    except Unreadable as reason:
+        raise damaged("mnist", file, str(reason).removeprefix(f"{file}: ")) from reason
 
 
 def idx_array(file: Path, content: bytes) -> NDArray[Any]:
@@ -94,7 +91,7 @@ def idx_array(file: Path, content: bytes) -> NDArray[Any]:
 
 def _read(name: str, folder: Path | str | None, verify: bool) -> tuple[Path, NDArray[Any]]:
     file = require("mnist", (f"{name}.gz", name), folder)
-    content = unpacked(file)
+    content = unpacked_idx(file)
     array = idx_array(file, content)
     if verify:
         check_md5("mnist", file, content, MD5[name])

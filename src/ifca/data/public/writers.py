@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.core.random import key_of, shuffled
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.public.mnist import read_mnist
 from ifca.data.public.places import check_md5, damaged, require
 
@@ -68,9 +68,9 @@ def read_writers(
     """Of each training image the writer, and the part of NIST ("hsf") that the writer comes from."""
     file = require("mnist-writers", (FILE,), folder)
     try:
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
-            writer, population = content["train_writer"], content["train_hsf"]
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError, TypeError, AttributeError) as reason:
+        content = read_npz(file)
+        writer, population = content["train_writer"], content["train_hsf"]
+    except (Unreadable, KeyError) as reason:
         raise damaged("mnist-writers", file, f"not a readable .npz file ({reason})") from reason
     if len(writer) != n or len(population) != n:
         raise damaged("mnist-writers", file, f"{len(writer)} writers for {n} images")

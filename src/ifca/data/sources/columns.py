@@ -130,7 +130,7 @@ def of_kind(
 
 def with_test_part(client: Client, columns: Columns) -> Client:
     """The client with a random share of its samples to test on, where that is asked for and it has none."""
-    if client.x_test is not None:
+    if client.x_test is not None or client.x is None:
         return client
     return split(client, _share(str(client.id), len(np.asarray(client.x)), columns))
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Unreadable
 from ifca.data.assemble import arrays
 from ifca.data.clients import Client
 from ifca.data.federation import Federation
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.preparation import Preparation
 from ifca.data.problems import Complain, Source, refuse
 from ifca.data.sources.columns import LABELS, Columns, Rows, label_in, of_kind, rows_of, with_test_part
@@ -178,8 +178,8 @@ def write_client(file: Path, client: Client) -> None:
 def _read_arrays(file: Path, columns: Columns, complain: Complain) -> Client | None:
     """One .npz file: x, y, optionally x_test, y_test and cluster."""
     try:
-        content = load_npz(file)
-    except InvalidInput as reason:
+        content = read_npz(file)
+    except Unreadable as reason:
         complain(str(reason))
         return None
     known = ("x", "y", "x_test", "y_test", "cluster")
@@ -211,14 +211,3 @@ def _read_arrays(file: Path, columns: Columns, complain: Complain) -> Client | N
         return None
     true = None if cluster is None else int(cluster.item())
     return Client(train.x, y, x_test, y_test, file.stem, true, source, test_source)
-
-
-def load_npz(file: Path) -> dict[str, Any]:
-    """The arrays of a .npz file; no code in it is run."""
-    if not file.is_file():
-        raise InvalidInput(f"{file}: no such file")
-    try:
-        with file.open("rb") as raw, np.load(raw, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files}
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, AttributeError, KeyError, TypeError) as reason:
-        raise InvalidInput(f"{file}: not a readable .npz file ({reason}); it may be cut off") from reason

@@ -46,7 +46,7 @@ def dataset_clients(dataset: Any, columns: Columns, complain: Complain = refuse)
         return []
     parts = [_by_client(part, columns, complain) for part in (train, test) if part is not None]
     own, held_out = parts[0], parts[1] if len(parts) > 1 else {}
-    return [_client(name, own[name], held_out.get(name), columns) for name in sorted(own)]
+    return [_client(name, own.get(name), held_out.get(name), columns) for name in sorted({*own, *held_out})]
 
 
 def partition_clients(partitioner: Any, columns: Columns, complain: Complain = refuse) -> list[Client]:
@@ -76,8 +76,9 @@ def _by_client(part: Any, columns: Columns, complain: Complain) -> dict[str, Sam
     }
 
 
-def _client(name: str, own: Samples, held_out: Samples | None, columns: Columns) -> Client:
-    x, y, rows = own
+def _client(name: str, own: Samples | None, held_out: Samples | None, columns: Columns) -> Client:
+    """own: None where it is only tested."""
+    x, y, rows = (None, None, None) if own is None else own
     x_test, y_test, test_rows = (None, None, None) if held_out is None else held_out
     where = f"client {name}"
     sources = Source(where, rows), Source(f"{where}, test part", test_rows)

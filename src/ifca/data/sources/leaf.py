@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
-import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.data.clients import Client
+from ifca.data.formats.json_file import ALTERED, parse_json
+from ifca.data.formats.whole_file import read_whole, unpacked
 from ifca.data.problems import Complain, Source, refuse
 from ifca.data.sources.columns import Columns, with_test_part
 
 Samples = tuple[NDArray[Any], NDArray[Any]]
 """x [n, features] and y [n] of one user."""
 _PART = re.compile(r"_(train|test)[_.]")
+AGAIN = "let LEAF write it again"
+
+
+class UserData(TypedDict):
+    """The samples of one user."""
+
+    x: list[Any]
+    y: list[Any]
+
+
+class LeafFile(TypedDict):
+    """What LEAF writes."""
+
+    users: list[str]
+    num_samples: list[int]
+    user_data: dict[str, UserData]
 
 
 def leaf_files(folder: Path) -> dict[str, list[Path]]:
@@ -58,15 +75,19 @@ def leaf_clients(folder: Path, columns: Columns, complain: Complain = refuse) ->
     except InvalidInput as reason:
         complain(str(reason))
         return []
+    if columns.kind == "regression":
+        train, test = _as_targets(train), _as_targets(test)
     clients = []
-    for user, (x, y) in sorted(train.items()):
-        x_test, y_test = test.get(user, (None, None))
-        if columns.kind == "regression":
-            y, y_test = y.astype(np.float64), None if y_test is None else y_test.astype(np.float64)
-        where = f"{folder}, user {user}"
-        client = Client(x, y, x_test, y_test, user, source=Source(where))
+    for user in sorted({*train, *test}):  # LEAF's split by user has test data of other users than training
+        (x, y), (x_test, y_test) = (part.get(user, (None, None)) for part in (train, test))
+        client = Client(x, y, x_test, y_test, user, source=Source(f"{folder}, user {user}"))
         clients.append(with_test_part(client, columns))
     return clients
+
+
+def _as_targets(users: dict[str, Samples]) -> dict[str, Samples]:
+    numbers = {user for user, (_, y) in users.items() if y.dtype.kind in "fiub"}  # others are named later
+    return {user: (x, y.astype(np.float64) if user in numbers else y) for user, (x, y) in users.items()}
 
 
 def _is_json(file: Path) -> bool:
@@ -74,22 +95,28 @@ def _is_json(file: Path) -> bool:
 
 
 def _read(file: Path) -> dict[str, Samples]:
+    content = parse_json(unpacked(file, read_whole(file)), str(file), LeafFile, f"{ALTERED}: {AGAIN}")
+    users, counts, data = content["users"], content["num_samples"], content["user_data"]
+    twice = next((user for user, count in Counter(users).items() if count > 1), None)
+    if twice is not None:
+        raise Unreadable(f"{file}: users lists {twice!r} twice; {AGAIN}")
+    if len(counts) != len(users):
+        raise Unreadable(f"{file}: users has {len(users)} names, num_samples {len(counts)} numbers; {AGAIN}")
+    for odd in sorted(set(users) ^ data.keys()):
+        where = "user_data has no" if odd in users else "users does not list the"
+        raise Unreadable(f"{file}: {where} user {odd!r}; {AGAIN}")
+    return {user: _samples(file, user, data[user], n) for user, n in zip(users, counts, strict=True)}
+
+
+def _samples(file: Path, user: str, data: UserData, n: int) -> Samples:
     try:
-        raw = file.read_bytes()
-        content = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-        return {
-            user: _samples(content["user_data"][user], n)
-            for user, n in zip(content["users"], content["num_samples"], strict=True)
-        }
-    except (EOFError, zlib.error, OSError, ValueError, KeyError, TypeError) as reason:
-        why = f"no {reason}" if isinstance(reason, KeyError) else reason
-        raise InvalidInput(
-            f"{file}: not a whole file of LEAF's ({why}); cut off or altered: let LEAF write it again"
-        ) from reason
-
-
-def _samples(data: dict[str, Any], n: int) -> Samples:
-    x, y = np.asarray(data["x"], np.float32), np.asarray(data["y"])
-    if len(x) != n or len(y) != n:
-        raise ValueError(f"{len(x)} samples and {len(y)} labels instead of {n}")
-    return x, y
+        x, y = np.asarray(data["x"]), np.asarray(data["y"])
+    except ValueError:
+        raise Unreadable(f"{file}: user {user!r} has samples of unlike shape; {AGAIN}") from None
+    if (len(x) if x.ndim else -1) != n or (len(y) if y.ndim else -1) != n:
+        found = f"{len(data['x'])} samples and {len(data['y'])} labels instead of {n}"
+        raise Unreadable(f"{file}: user {user!r} has {found}; {AGAIN}")
+    if n and x.dtype.kind not in "fiu":
+        raise Unreadable(f"{file}: user {user!r}: x must be numbers; {AGAIN}")
+    with np.errstate(over="ignore"):  # what becomes infinite is refused with the others
+        return x.astype(np.float32), y

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ifca.core.errors import InvalidInput
 from ifca.data.assemble import as_array
 from ifca.data.clients import Client
+from ifca.data.formats.npz_file import read_npz
 from ifca.data.problems import refuse
 from ifca.data.sources.columns import Columns, Rows, rows_of, with_test_part
-from ifca.data.sources.folder import client_files, load_npz, read_client
+from ifca.data.sources.folder import client_files, read_client
 from ifca.data.sources.prepared_clients import check_cells, clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, name_of, read_table
@@ -40,7 +41,7 @@ def partly_labelled(path: Path, columns: Columns) -> tuple[list[Client], list[Un
         return _of_tables(files, columns)
     clients, without = [], []
     for file in files:
-        content = load_npz(file)
+        content = read_npz(file)
         if "y" in content or "x" not in content:
             clients.append(with_test_part(read_client(file, columns), columns))
         else:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Unreadable
 from ifca.data.cells import Cells, cells_of
+from ifca.data.formats.csv_file import read_csv
+from ifca.data.formats.parquet_file import read_parquet
+from ifca.data.formats.whole_file import check_regular
 from ifca.data.problems import Complain
 
 KINDS = (".csv", ".csv.gz", ".parquet")
@@ -91,80 +89,30 @@ def check_no_spreadsheet(file: Path, complain: Complain) -> None:
 
 def read_table(file: Path, complain: Complain) -> Table | None:
     """A .csv or .parquet file; None: not readable."""
-    if not file.is_file():
-        complain(f"{file}: no such file")
+    try:
+        check_regular(file)
+        if file.suffix != ".parquet":
+            return _read_csv(file, complain)
+        columns, rows = read_parquet(file)
+    except Unreadable as reason:
+        complain(str(reason))
         return None
-    return _read_parquet(file, complain) if file.suffix == ".parquet" else _read_csv(file, complain)
+    return Table(file, columns, np.arange(rows), "row")
 
 
 def _read_csv(file: Path, complain: Complain) -> Table | None:
-    try:
-        raw = file.read_bytes()
-        text = io.StringIO(_decoded(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw), newline="")
-        first = text.readline()
-        separator = max(",;\t", key=first.count)
-        names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
-        lines = list(_rows(csv.reader(text, delimiter=separator), len(names), file, complain))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as reason:
-        complain(f"{file}: not a readable .csv file ({reason})")
-        return None
+    found = read_csv(file)
+    if found.odd:
+        (line, count), more = found.odd[0], len(found.odd) - 1
+        also = f" (so it is in {more} more lines)" if more else ""
+        complain(f"{file}, line {line}: has {count} cells, but the header has {len(found.names)}{also}")
+    names = found.names
     if names.count("") == 1 and len(names) > 1:
         names[names.index("")] = UNNAMED
     if not names or "" in names or len(set(names)) < len(names):
         what = "no header" if not names else "a column without a name" if "" in names else "a column twice"
         complain(f"{file}, line 1: the header has {what}" if names else f"{file}: is empty, it has no header")
         return None
-    cells = np.array([row for _, row in lines], dtype=object).reshape(len(lines), len(names))
-    rows = np.array([line for line, _ in lines], np.int64)
+    cells = np.array(found.rows, dtype=object).reshape(len(found.rows), len(names))
     columns = {name: cells[:, i] for i, name in enumerate(names)}
-    return Table(file, columns, rows, "line", decimal_comma=separator == ";")
-
-
-def _decoded(raw: bytes) -> str:
-    """Text in the encodings of today and of older spreadsheets."""
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return raw.decode("utf-16")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return raw.decode("cp1252", errors="replace")  # latin-1, with the euro sign of Windows
-
-
-def _rows(reader: Any, width: int, file: Path, complain: Complain) -> Iterator[tuple[int, list[str]]]:
-    """Line numbers and cells of the rows that have all their cells."""
-    odd: list[tuple[int, int]] = []
-    for row in reader:
-        line = reader.line_num + 1  # the header was read before
-        if len(row) == width:
-            yield line, row
-        elif row:
-            odd.append((line, len(row)))
-    if odd:
-        more = f" (so it is in {len(odd) - 1} more lines)" if len(odd) > 1 else ""
-        complain(f"{file}, line {odd[0][0]}: has {odd[0][1]} cells, but the header has {width}{more}")
-
-
-def _read_parquet(file: Path, complain: Complain) -> Table | None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InvalidInput(f"{file}: .parquet files need pyarrow: pip install 'ifca[parquet]'") from None
-    try:
-        content = pq.read_table(file)
-    except (pa.ArrowException, OSError) as reason:
-        complain(f"{file}: not a readable .parquet file ({' '.join(str(reason).split())}); it may be cut off")
-        return None
-    columns = {}
-    for name in content.column_names:
-        column = content.column(name)
-        plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        if plain and not column.null_count:
-            columns[name] = column.to_numpy()
-        else:  # booleans, text and columns with gaps, cell by cell
-            columns[name] = np.array(column.to_pylist(), dtype=bool if _is_bool(pa, column) else object)
-    return Table(file, columns, np.arange(content.num_rows), "row")
-
-
-def _is_bool(pa: Any, column: Any) -> bool:
-    return pa.types.is_boolean(column.type) and not column.null_count
+    return Table(file, columns, np.array(found.lines, np.int64), "line", found.separator == ";")

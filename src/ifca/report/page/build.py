@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from ifca import __version__
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, RunFolderWarning
 from ifca.data.files import write_atomically
 from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.live_run import LiveRun
@@ -41,6 +42,10 @@ from ifca.report.words import count, title_of
 
 STATES = {"finished": "finished", "running": "running", "stopped": "not finished", "waiting": "not begun"}
 REPORT = "report.html"
+PAGES = (".html", ".htm")
+MISSING = "What this part tells of cannot be shown, because the run's files do not fit together"
+MISFIT = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, AssertionError, StopIteration)
+T = TypeVar("T")
 TEMPLATES = Path(__file__).parent / "templates"
 STYLES = ("page.css", "answers.css")
 SCRIPTS = ("page.js", "frame.js", "clients.js", "story.js", "map.js", "save.js")
@@ -63,13 +68,20 @@ SHORT = {
 
 
 def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
-    """Write the page of some run folders, finished or not; without out: report.html in the only folder."""
+    """Write the page of some run folders, finished or not; without out: report.html in the only folder.
+
+    A folder that is damaged is shown as far as it goes: the page says so, and a RunFolderWarning.
+    """
+    if out is not None and out.suffix not in PAGES:
+        raise InvalidInput(f"-o {out}: a page is written as .html")
     runs = [LiveRun(folder).read() for folder in folders]
     for run in runs:
         if not run.rounds:
             raise InvalidInput(f"{run.path}: has no round yet, there is nothing to report")
     if len(runs) > 1 and out is None:
         raise InvalidInput("several runs: say where the page should go, with -o page.html")
+    for sentence in dict.fromkeys(one for run in runs for one in run.damage):
+        warnings.warn(sentence, RunFolderWarning, stacklevel=2)
     return write_page(runs, out or folders[0] / REPORT)
 
 
@@ -119,30 +131,46 @@ def sections(run: RunFolder) -> list[Section]:
     """Everything that can be said of a run, in the order a reader asks."""
     if not run.rounds:
         return [Section("waiting", "Nothing to see yet", paragraph("The first round has not ended yet."))]
-    past = history(run)
+    past = _or(None, history, run)
     folder = run.path if run.finished else run.log.parent
-    verdict, seeds = best(run), len((run.summary.get("comparison") or {}).get("seeds", ()))
-    found = [
-        verdict if seeds > 1 else None,  # what the page is there for
-        cards(run),
-        verdict if seeds == 1 else None,
-        headline(run),
-        continued(run),
-        distinguish(run),
-        everyone(run, past),
-        served(run),
-        personal(run),
-        private(run),
-        learning(run),
-        *([over_time(run, past), sizes(run, past)] if past is not None else []),
-        truth(run),
-        loss_matrix(run),
-        model_distances(run, folder),
-        traffic(run),
-        events(run),
-        settings(run),
+    verdict = shown("best", best, run)
+    seeds = len((run.summary.get("comparison") or {}).get("seeds", ()))
+    found: list[Callable[[RunFolder], Section | None]] = [
+        *([lambda _run: verdict] if seeds > 1 else []),  # what the page is there for
+        cards,
+        *([lambda _run: verdict] if seeds == 1 else []),
+        headline,
+        continued,
+        distinguish,
+        lambda run: everyone(run, past),
+        served,
+        personal,
+        private,
+        learning,
+        *([partial(over_time, past=past), partial(sizes, past=past)] if past is not None else []),
+        truth,
+        loss_matrix,
+        lambda run: model_distances(run, folder),
+        traffic,
+        events,
+        settings,
     ]
-    return [section for section in found if section is not None]
+    made = [shown(f"part-{i}", one, run) for i, one in enumerate(found)]
+    return [section for section in made if section is not None]
+
+
+def shown(name: str, make: Callable[[RunFolder], Section | None], run: RunFolder) -> Section | None:
+    """A section; where files that are as they should be do not fit together, that it cannot be shown.
+
+    Files of older versions, and files that somebody made, have no checksums, and no reader knows all that
+    they may say: the rest of the page is worth having.
+    """
+    try:
+        return make(run)
+    except MISFIT as reason:
+        return Section(
+            name, "A part is missing", paragraph(f"{MISSING} ({type(reason).__name__}: {reason}).")
+        )
 
 
 def _told(run: RunFolder, name: str) -> dict[str, Any]:
@@ -152,12 +180,21 @@ def _told(run: RunFolder, name: str) -> dict[str, Any]:
         "algorithm": _name(run),
         "state": run.state,
         "state_word": STATES[run.state],
-        "lead": _lead(run),
-        "warnings": _warnings(run) if run.rounds else [],
-        "ending": ending_sentences(run.summary),
-        "tiles": tiles(run) if run.rounds else [],
+        "lead": _or("", _lead, run),
+        "damage": [sentence.replace(f"{run.path}/", "") for sentence in run.damage],
+        "warnings": _or(list[str](), _warnings, run) if run.rounds else [],
+        "ending": _or(list[str](), lambda run: ending_sentences(run.summary), run),
+        "tiles": _or(list[tuple[str, str, str]](), tiles, run) if run.rounds else [],
         "sections": sections(run),
     }
+
+
+def _or(otherwise: T, make: Callable[[RunFolder], T], run: RunFolder) -> T:
+    """What is made of a run, or something else where its files do not fit together."""
+    try:
+        return make(run)
+    except MISFIT:
+        return otherwise
 
 
 def _warnings(run: RunFolder) -> list[str]:

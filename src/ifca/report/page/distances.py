@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
+from ifca.core.errors import Unreadable
 from ifca.core.metrics import distances
 from ifca.report.page.parts import Section, figure, paragraph, table
 from ifca.report.read_run import RunFolder
 from ifca.report.words import number
+from ifca.training.checkpoint import load_tensors
+from ifca.training.checkpoint_header import check_models
 
 FILES = ("models.safetensors", "checkpoint.safetensors")
 
@@ -22,7 +23,10 @@ def model_distances(run: RunFolder, folder: Path) -> Section | None:
     if run.summary["method"]["personal"] or run.summary["k"] == 1:
         return None
     title = "How different the models are"
-    found = _measured(folder)
+    try:
+        found = _measured(folder)
+    except Unreadable as reason:
+        return Section("models", title, paragraph(f"They cannot be compared: {reason}."))
     if found is None:
         return Section("models", title, paragraph("There are no two models to compare yet."))
     places, far = found
@@ -50,11 +54,9 @@ def _measured(folder: Path) -> tuple[list[int], NDArray[np.float64]] | None:
     file = next((folder / name for name in FILES if (folder / name).is_file()), None)
     if file is None:
         return None
-    try:
-        tensors = load_file(file)
-    except (SafetensorError, OSError):
-        return None
+    tensors = load_tensors(file)[0]
     models = {n: v for n, v in tensors.items() if n.startswith("theta.")} or tensors
+    check_models(file, models, len(next(iter(models.values()), ())))
     first = next(iter(models.values())).flatten(1)[:, 0]
     there = ~first.isnan()  # older versions wrote NaN at places without a model
     if int(there.sum()) < 2:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from typing import Any, cast
 
+from ifca.core.errors import Unreadable
+from ifca.data.formats.json_file import read_json
 from ifca.report.read_run import RunFolder
 from ifca.report.words import number, percent, signed
 from ifca.runs.differences import DIFFERENCES, SMALLEST
+from ifca.runs.differences_schema import DifferencesFile
 
 Differences = dict[str, Any]
 PULL = 0.05
@@ -21,11 +23,16 @@ TOLD = 3
 def read_differences(run: RunFolder) -> Differences | None:
     """None in older folders, in those of a federation's server, and where there is one cluster."""
     file = run.path / DIFFERENCES
-    try:
-        found: Differences = json.loads(file.read_text())
-    except (OSError, ValueError):
+    if not run.finished or not file.is_file() or any(one.startswith(f"{file}: ") for one in run.damage):
         return None
-    return found if run.finished and len(found.get("clusters", ())) > 1 else None
+    try:
+        found = cast(Differences, read_json(file, DifferencesFile))
+    except Unreadable:  # of an older version: nothing vouches for it
+        return None
+    k = len(found["clusters"])
+    every = [*found["label"], *found.get("features", [])]
+    fits = all(len(one["means"]) == k and one["spread"] > 0 for one in every)
+    return found if k > 1 and fits else None
 
 
 def label_of(run: RunFolder) -> str:

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from ifca.core.errors import InvalidInput
+from typing_extensions import NotRequired, TypedDict
+
+from ifca.core.errors import InvalidInput, Unreadable
+from ifca.data.formats.json_file import read_json
 from ifca.report.paper.paper_tables import name_of, paper, spread, table_of
+from ifca.runs.record_schema import Count, Known, Number
 
 PAGE, NOTES = "results.md", "results-notes.md"
 Row = dict[str, Any]
 DATA = {"femnist": "LEAF FEMNIST, 395-writer subset"}  # where it is not the experiment's name
 TABLE_1 = {"rotated-mnist": "test_accuracy", "rotated-cifar": "test_accuracy"}
 TABLE_2 = {"femnist": "test_accuracy_train_rule"}
+
+
+class SummaryRow(TypedDict):
+    """A number over its seeds."""
+
+    setting: str
+    algorithm: str
+    metric: str
+    mean: Number
+    std: Known
+    seeds: list[int]
+    values: list[Number]
+    paper_mean: Known
+    paper_std: Known
+    interval: NotRequired[tuple[Number, Number]]
+    note: NotRequired[str]
+
+
+class Summary(TypedDict):
+    """What an experiment's summary.json holds."""
+
+    rows: list[SummaryRow]
+    missing: Count
+    diverged: Count
+    seconds: Number
+    device: str | None
+    versions: dict[str, str]
+    commit: str | None
+    older: NotRequired[Count]
 
 
 class Described(Protocol):
@@ -90,13 +122,14 @@ def _summary(file: Path) -> dict[str, Any] | None:
     """What is there; None where nothing is run."""
     if not file.is_file():
         return None
-    try:
-        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    except ValueError:
-        raise InvalidInput(
-            f"{file}: damaged; 'ifca reproduce {file.parent.name} --no-run' makes it again"
-        ) from None
-    return found if found.get("rows") else None
+    again = f"'ifca reproduce {file.parent.name} --no-run' makes it again"
+    found = cast("dict[str, Any]", read_json(file, Summary, again))
+    for row in found["rows"]:
+        fitted = row["metric"] == "exponent"
+        if (fitted and len(row.get("interval", ())) != 2) or (row["std"] is None and not fitted):
+            told = f"the row of {row['setting']}, {row['algorithm']}, {row['metric']} is not whole"
+            raise Unreadable(f"{file}: {told}; {again}")
+    return found if found["rows"] else None
 
 
 def _against(

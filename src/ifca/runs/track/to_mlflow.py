@@ -13,6 +13,7 @@ from mlflow.entities import Metric, Param
 
 from ifca.core.callbacks import Record, Training
 from ifca.data.files import write_atomically
+from ifca.data.formats.json_file import read_json
 from ifca.runs.track.trackers import final_numbers, numbers
 
 EXPERIMENT = "MLFLOW_EXPERIMENT_NAME"
@@ -71,8 +72,7 @@ class MLflow:
 
     def _runs(self) -> dict[str, str]:
         file = None if self._folder is None else self._folder / RUNS
-        found: dict[str, str] = json.loads(file.read_text()) if file is not None and file.is_file() else {}
-        return found
+        return read_json(file, dict[str, str]) if file is not None and file.is_file() else {}
 
     def _experiment(self) -> str:
         name = os.environ.get(EXPERIMENT, "ifca")

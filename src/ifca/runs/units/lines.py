@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from typing_extensions import NotRequired, TypedDict
 
 from ifca.core.errors import InvalidInput
 from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.runs.units.unit import Line
 
 RUNS = "runs.jsonl"
-NEEDED: dict[str, type | tuple[type, ...]] = {
-    "setting": str,
-    "algorithm": str,
-    "seed": int,
-    "seconds": (int, float),
-    "versions": dict,
-}
+
+
+class UnitLine(TypedDict):
+    """A finished unit; what was measured is for the experiment to say."""
+
+    setting: str
+    algorithm: str
+    seed: int
+    seconds: float
+    versions: dict[str, Any]
+    quick: NotRequired[bool | None]
+    diverged: NotRequired[Any]
 
 
 def read_lines(folder: Path, quick: bool = False) -> list[Line]:
     """The finished units of a folder; a last line that a kill has torn is not one."""
     file = folder / RUNS
     first: dict[tuple[str, str, int], int] = {}
-    lines = read_jsonl(file, advice="remove it")
+    lines = read_jsonl(file, "remove it", UnitLine)
     for number, line in enumerate(lines, 1):
-        wrong = [name for name, kind in NEEDED.items() if not isinstance(line.get(name), kind)]
-        if wrong:
-            what = f"is no finished unit (its {wrong[0]} is missing or wrong)"
-            raise InvalidInput(f"{file}: line {number} {what}; remove it")
         if bool(line.get("quick")) != quick:
             kind = "a quick" if line.get("quick") else "a full"
             raise InvalidInput(f"{file}: line {number} is of {kind} run; choose another --out")

@@ -1,0 +1,65 @@
+"""What Python loads at the start of every process of the soak: short pauses, and a disk that can be slow.
+
+A SuperNode asks for messages every three seconds, so 2,000 rounds would take hours in which nothing happens;
+here it asks every 0.4 s. While the file named by SLOW_DISK is there, every fsync takes half a second.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ASKS = "flwr.supernode.start_client_internal"
+PAUSE, DELAY = 0.4, 0.5  # seconds
+SLOW = Path(os.environ.get("SLOW_DISK", "/nowhere"))
+
+
+def short_pauses() -> None:
+    """Let a SuperNode ask again soon."""
+    sleep = time.sleep
+    names = {name: getattr(time, name) for name in dir(time) if not name.startswith("_")}
+    names["sleep"] = lambda seconds: sleep(min(seconds, PAUSE))
+    sys.modules[ASKS].time = SimpleNamespace(**names)  # type: ignore[attr-defined]
+
+
+class AfterImport(importlib.abc.MetaPathFinder):
+    """Changes the module that asks as soon as it is there."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        """As the others find it, with a loader that changes it in the end."""
+        del path, target
+        if name != ASKS:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        load = spec.loader.exec_module
+
+        def loaded(module: Any) -> None:
+            load(module)
+            short_pauses()
+
+        spec.loader.exec_module = loaded  # type: ignore[method-assign]
+        return spec
+
+
+def slow_fsync(fsync: Any) -> Any:
+    """One that waits while the disk is slow."""
+
+    def waiting(descriptor: int) -> None:
+        if SLOW.exists():
+            time.sleep(DELAY)
+        fsync(descriptor)
+
+    return waiting
+
+
+sys.meta_path.insert(0, AfterImport())
+os.fsync = slow_fsync(os.fsync)

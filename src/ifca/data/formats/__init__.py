@@ -1,0 +1,1 @@
+"""Readers of the files that others hand over, one per format; what is wrong is one sentence."""
