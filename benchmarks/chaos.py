@@ -1,12 +1,13 @@
-"""A soak: a real federation over TLS trains for many rounds while its processes, disk and replies are disturbed.
+"""A soak: a real federation over TLS trains for many rounds while it is disturbed in every way we know.
 
     python -m benchmarks.chaos --out results/chaos/soak.json [--rounds 2000] [--every 20] [--seed 0]
 
 Three clients, a server and its SuperLink, each a process of its own. At random rounds one of the faults of
-benchmarks/chaos_faults.py happens; whatever ended is started again with the documented commands ('ifca federate
-client', 'ifca resume'). A round needs all three replies and is repeated until it has them, so the models must be
-those of the loop engine to the last bit. In the first half the server is not killed, so that its memory is seen
-over many rounds. Needs Linux; only root can fill a disk of its own. It takes an hour on two idle cores.
+benchmarks/chaos_faults.py happens; whatever ended is started again with the documented commands ('ifca
+federate client', 'ifca resume'). A round needs all three replies and is repeated until it has them, so the
+models must be those of the loop engine to the last bit. In the first half the server is not killed, so that
+its memory is seen over many rounds. Needs Linux; only root can fill a disk of its own. It takes an hour on
+two idle cores.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.chaos_memory import Memory
@@ -40,7 +41,9 @@ class Soaked:
             self.server, self.servers = self.lab.start("resume", "--quiet", "run"), self.servers + 1
         for name in self.lab.names:
             if name not in self.clients or self.clients[name].poll() is not None:
-                self.clients[name] = self.lab.client(name, "--key", f"tls/clients/{name}", "--patience", "600")
+                self.clients[name] = self.lab.client(
+                    name, "--key", f"tls/clients/{name}", "--patience", "600"
+                )
 
     def ended(self) -> bool:
         """Whether the run has trained to its end."""
@@ -149,8 +152,7 @@ def slow_disk(soaked: Soaked, rng: random.Random) -> None:
 def command(pid: int) -> str:
     """The command line of a process; empty: it has ended."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().replace(b"\0", b" ").decode(errors="replace")
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +72,7 @@ def kind_of(line: str) -> str:
 def own(pid: int) -> float:
     """Megabytes that no other process shares; 0: it has ended."""
     try:
-        with open(f"/proc/{pid}/smaps_rollup") as file:
-            lines = file.read().splitlines()
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0.0
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024

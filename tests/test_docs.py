@@ -140,8 +140,9 @@ def test_the_table_of_collapses_is_what_was_measured() -> None:
 
 
 def test_the_tables_of_reliability_are_what_was_measured() -> None:
-    made = runpy.run_path(str(ROOT / "tools" / "docs_reliability.py"))
     page = (ROOT / "docs" / "reliability.md").read_text()
-    assert made["with_tables"](page) == page
+    for tool in ("docs_chaos", "docs_reliability"):
+        made = runpy.run_path(str(ROOT / "tools" / f"{tool}.py"))
+        assert made["with_tables"](page) == page, f"python tools/{tool}.py"
     kinds = json.loads((ROOT / "results" / "fuzz" / "counts.json").read_text())
     assert set(kinds) == set(made["WHAT"]), "python tools/docs_reliability.py"

@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 import torch
 
-from ifca.core.callbacks import Record, Training
+from ifca.cli.main import main
+from ifca.core.callbacks import Record, Silent, Training
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, write_client
 from ifca.data.files import write_atomically
@@ -51,6 +52,7 @@ from ifca.federation.follow import Follower
 from ifca.federation.gate import is_from_here
 from ifca.federation.keys import check_private, make_keys
 from ifca.federation.processes import ProcessFailed, free_port
+from ifca.federation.resuming import resume
 from ifca.federation.server_check import server_is_reachable
 from ifca.federation.superlink import SuperLinkAddress
 
@@ -67,6 +69,36 @@ def ifca(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT)
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are called in, in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [])
+    return tmp_path
+
+
+def called(*arguments: str) -> int:
+    """The status of a command that is called in this process, without importing everything again."""
+    sys.argv[:] = ["ifca", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def resume_in_process(out: Path) -> dict[str, Any]:
+    """What a run that is finished is said to have come to."""
+    found: dict[str, Any] = {}
+
+    class Hears(Silent):
+        def finished(self, summary: dict[str, Any]) -> None:
+            found.update(summary)
+
+    resume(out, Hears(), lambda _sentence: None)
+    return found
+
+
 def clusters(run: Path) -> list[tuple[str, str, str]]:
     """Each client's cluster and accuracy, by name: who joins first is listed first."""
     with (run / "clients.csv").open() as table:
@@ -81,33 +113,61 @@ def assert_same_result(mine: Path, other: Path) -> None:
     assert clusters(mine) == clusters(other)
 
 
+def interrupted(command: list[str], log: Path) -> int:
+    """Interrupt a command after its first round; how many were done."""
+    begun = subprocess.Popen(
+        command,
+        cwd=log.parents[1],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for(log.exists, begun)
+        begun.send_signal(signal.SIGINT)
+        _, errors = begun.communicate(timeout=120)
+    finally:
+        begun.kill()
+    assert begun.returncode == 130
+    assert "Traceback" not in errors
+    assert "error: interrupted; the same command with '--out run' goes on" in errors
+    return len(log.read_text().splitlines())
+
+
 @pytest.mark.xdist_group("processes")
-def test_simulation_equals_the_loop_and_goes_on(tmp_path: Path) -> None:
-    baselines = 'baselines=["oneshot"]'
-    done = ifca("federate", "simulate", "--out", "flower", *settings(baselines), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "round 3/3, loss" in done.stdout
-    assert "Traceback" not in done.stderr
+def test_a_simulation_that_was_interrupted_goes_on_and_equals_the_loop(tmp_path: Path) -> None:
+    baselines, rounds = 'baselines=["oneshot"]', 12
+    given = ("federate", "simulate", "--out", "run", *settings(baselines, f"rounds={rounds}"))
+    done = interrupted([sys.executable, "-m", "ifca", *given], tmp_path / "run" / "rounds.jsonl")
+    assert 0 < done < rounds
+    again = ifca(*given, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert f"round {rounds}/{rounds}, loss" in again.stdout
+    assert "Traceback" not in again.stderr
     loop = tmp_path / "loop"
-    run(read_config(None, [*SMALL, baselines, "engine=loop"]), loop)
+    run(read_config(None, [*SMALL, baselines, f"rounds={rounds}", "engine=loop"]), loop)
     for part in (".", "baselines/oneshot"):
-        assert_same_result(tmp_path / "flower" / part, loop / part)
-    summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
+        assert_same_result(tmp_path / "run" / part, loop / part)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["engine"] == "flower"
     assert summary["faults"] == {}
-    assert ifca("resume", "flower", cwd=tmp_path).returncode == 0  # finished: nothing to do
+    assert resume_in_process(tmp_path / "run") == summary  # finished: nothing to do
 
 
 @pytest.mark.xdist_group("processes")
-def test_a_simulation_finds_k(tmp_path: Path) -> None:
+def test_a_simulation_in_ray_finds_k_and_goes_on_without_ray(tmp_path: Path) -> None:
     """The bound is the server's, who knows how many clients there are; a client has one of its own data."""
-    small = settings("k=auto", "rounds=1", "baselines=[]", "data.angles=[0, 90]", "data.samples=500")
-    done = ifca("federate", "simulate", "--ray", "--out", "flower", *small, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "flower" / "summary.json").read_text())
+    small = settings("k=auto", "rounds=6", "baselines=[]", "data.angles=[0, 90]", "data.samples=500")
+    given = ("federate", "simulate", "--quiet", "--out", "run", *small, "--set", "evaluate_every=0")
+    log = tmp_path / "run" / "rounds.jsonl"
+    assert 0 < interrupted([sys.executable, "-m", "ifca", *given, "--ray"], log) < 6
+    again = ifca(*given, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert [json.loads(line)["round"] for line in log.read_text().splitlines()] == list(range(6))
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["config"]["k"] == "auto"
     assert summary["k"] == summary["clients"] < 10
-    assert ifca("resume", "flower", cwd=tmp_path).returncode == 0
 
 
 OWN = """
@@ -146,54 +206,29 @@ model = { name = "mlp", hidden = [8] }
 
 
 @pytest.mark.xdist_group("processes")
-def test_a_simulation_of_a_function_of_the_users(tmp_path: Path) -> None:
+def test_a_simulation_of_a_function_of_the_users(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it fails at every node, the run ends with the reason; mended, it is gone on with by its folder
     alone, and equals the run without Flower.
     """
-    (tmp_path / "own_module.py").write_text(OWN)
-    (tmp_path / "job.toml").write_text(OWN_JOB)
-    failed = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=tmp_path)
+    (here / "own_module.py").write_text(OWN)
+    (here / "job.toml").write_text(OWN_JOB)
+    failed = ifca("federate", "simulate", "job.toml", "--out", "flower", cwd=here)
     assert failed.returncode == 2
     last = failed.stderr.splitlines()[-1]
     assert last.startswith("error: none of the 4 connected nodes can join; the first: raised (InvalidInput: ")
     assert "FileNotFoundError: no such disk" in last
-    (tmp_path / "disk").touch()
-    done = ifca("resume", "flower", cwd=tmp_path)
+    (here / "disk").touch()
+    monkeypatch.setenv("FIRST_PROCESS", "0")  # the disk is there for all
+    done = ifca("resume", "flower", cwd=here)
     assert done.returncode == 0, done.stderr
-    assert ifca("run", "job.toml", "--out", "loop", "--engine", "loop", cwd=tmp_path).returncode == 0
-    assert_same_result(tmp_path / "flower", tmp_path / "loop")
+    assert called("run", "job.toml", "--out", "loop", "--engine", "loop") == 0
+    assert_same_result(here / "flower", here / "loop")
 
 
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(("ray", "rounds"), [([], 25), (["--ray"], 8)], ids=["processes", "ray"])
-def test_ctrl_c_ends_a_simulation_which_then_goes_on(ray: list[str], rounds: int, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ifca", "federate", "simulate", "--quiet", "--out", "run", *ray]
-    command += settings(f"rounds={rounds}", "evaluate_every=0", "baselines=[]")
-    log = tmp_path / "run" / "rounds.jsonl"
-    begun = subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        wait_for(log.exists, begun)
-        begun.send_signal(signal.SIGINT)
-        _, errors = begun.communicate(timeout=120)
-    finally:
-        begun.kill()
-    assert begun.returncode == 130
-    assert "Traceback" not in errors
-    assert "error: interrupted; the same command with '--out run' goes on" in errors
-    done = len(log.read_text().splitlines())
-    assert 0 < done < rounds
-    again = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert [json.loads(line)["round"] for line in log.read_text().splitlines()] == list(range(rounds))
-
-
-def test_flower_is_not_for_run(tmp_path: Path) -> None:
-    done = ifca("run", "--out", "out", "--engine", "flower", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: engine flower needs a federation")
-    assert not (tmp_path / "out").exists()
+def test_flower_is_not_for_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("run", "--out", "out", "--engine", "flower") == 2
+    assert capsys.readouterr().err.startswith("error: engine flower needs a federation")
+    assert not (here / "out").exists()
 
 
 @pytest.fixture
@@ -297,12 +332,11 @@ def test_deployment_over_tls_survives_strangers_a_liar_and_a_killed_superlink(la
     assert left_behind(lab.here) == []
 
 
-def test_private_keys_are_private_and_never_written_over(tmp_path: Path) -> None:
-    done = ifca("federate", "keys", "tls", "--clients", "2", "--host", "lab.example", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_private_keys_are_private_and_never_written_over(here: Path) -> None:
+    assert called("federate", "keys", "tls", "--clients", "2", "--host", "lab.example") == 0
     for name in ("ca.key", "server.key", "clients/client-0", "clients/client-1"):
-        assert stat.S_IMODE((tmp_path / "tls" / name).stat().st_mode) == 0o600
-    assert ifca("federate", "keys", "tls", cwd=tmp_path).returncode == 2
+        assert stat.S_IMODE((here / "tls" / name).stat().st_mode) == 0o600
+    assert called("federate", "keys", "tls") == 2
 
 
 def test_bad_keys_are_refused_before_anything_is_started(tmp_path: Path) -> None:
@@ -393,12 +427,12 @@ def test_expired_and_foreign_certificates(tmp_path: Path, monkeypatch: pytest.Mo
         (["simulate", "--ray-address", "here"], "--ray-address must be HOST:PORT, got here"),
     ],
 )
-def test_wrong_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    write_client(tmp_path / "c.npz", Client(np.zeros((2, 1), np.float32), np.zeros(2, np.int64)))
-    done = ifca("federate", *arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_wrong_input_is_one_sentence(
+    arguments: list[str], sentence: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_client(here / "c.npz", Client(np.zeros((2, 1), np.float32), np.zeros(2, np.int64)))
+    assert called("federate", *arguments) == 2
+    assert sentence in capsys.readouterr().err
 
 
 class Told:

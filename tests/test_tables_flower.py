@@ -224,6 +224,8 @@ def test_tables_are_waited_for_whatever_else_comes_first(config: Path, tmp_path:
     terms = read_config(config, ["federation.gather_timeout=5"])
     found = serve(grid, terms, tmp_path / "federated", poll=0.01, say=said.append)
     assert said[0].startswith("3 of 4 clients tell of tables that are alike, 4 are connected")
+    faults = (tmp_path / "federated" / "faults.jsonl").read_text()
+    assert "a.csv: has no column age, which the others have (found: bmi, outcome)" in faults
     assert open_trained(tmp_path / "run").preparation == open_trained(tmp_path / "federated").preparation
     assert found["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-4)
 

@@ -1,7 +1,7 @@
 """The tables of docs/federation.md from what was measured: python tools/docs_federation.py writes them.
 
-A table stands between <!-- table: FILE --> and <!-- end -->; FILE has a line of JSON for each time it was
-measured, of which the last counts (benchmarks/federation_session.py, benchmarks/clients.py).
+A table stands between <!-- table: FILE --> and <!-- end -->; FILE has a line of JSON for each time it, or a
+part of it, was measured, of which the last counts (benchmarks/federation_session.py, clients.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ def with_tables(page: str) -> str:
 
 
 def table_of(file: Path) -> str:
-    """The table of a file's last line, and how it was measured."""
-    content: Content = json.loads(file.read_text().splitlines()[-1])
+    """The table of the last lines of a file, and how they were measured."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    last = list({line.get("part"): line for line in lines}.values())  # of each part
     heads, row = KINDS[file.stem]
-    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    lines += [f"| {' | '.join(row(one))} |" for one in content["rows"]]
-    return "\n".join([*lines, "", _measured(content)]) + "\n"
+    rows = sorted((one for line in last for one in line["rows"]), key=lambda one: one.get("point", ""))
+    table = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    table += [f"| {' | '.join(row(one))} |" for one in rows]
+    return "\n".join([*table, "", _measured(last)]) + "\n"
 
 
 def _tried(row: Content) -> tuple[str, ...]:
@@ -49,10 +51,13 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[[Content], tuple[str, ...]]]] =
 }
 
 
-def _measured(content: Content) -> str:
+def _measured(lines: list[Content]) -> str:
     """One sentence: where, with what."""
-    versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
-    return f"{content['cores']} cores, load {content['load']}; commit {content['commit']}; {versions}."
+    versions = ", ".join(f"{name} {version}" for name, version in lines[0]["versions"].items())
+    commits = ", ".join(dict.fromkeys(str(line["commit"]) for line in lines))
+    loads = [line["load"] for line in lines]
+    load = f"{min(loads)} to {max(loads)}" if len(loads) > 1 else f"{loads[0]}"
+    return f"{lines[0]['cores']} cores, load {load}; commit {commits}; {versions}."
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ifca.core.client import savings, score
+from ifca.core.errors import InvalidInput
 from ifca.core.probe import probe_task, solve
 from ifca.core.sampling import Plan, make_plan, on
 from ifca.core.types import Params, model_count, select
@@ -26,7 +27,7 @@ from ifca.federation.rehearsal import as_it_trains, enlarged, opposite, sent_tur
 from ifca.models import BuiltIn
 from ifca.training.job import Job
 
-REFUSED_BY = "refused by the server:"
+REFUSED_BY, CANNOT_JOIN = "refused by the server:", "cannot take part:"
 NodeData = Callable[[Context], Federation]
 """A node's own data: a federation of one client."""
 JobOf = Callable[[Context, Federation], Job]
@@ -64,8 +65,12 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
                 RecordDict({REPLY: ConfigRecord({asked: json.dumps(node_table(context))})}), reply_to=message
             )
         place = int(context.node_config.get("partition-id", -1))
-        mine = node_data(context)
-        return Message(description(mine, place, job_of(context, mine)), reply_to=message)
+        try:
+            mine = node_data(context)
+            return Message(description(mine, place, job_of(context, mine)), reply_to=message)
+        except InvalidInput as reason:
+            logging.getLogger("ifca.federation").warning("%s %s", CANNOT_JOIN, printable(str(reason)))
+            raise
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from ifca.federation.gate import FLEET, HEADER, MARK, PROBE, PUSHES
 from ifca.federation.keys import CA
 from ifca.federation.processes import ProcessFailed
 from ifca.federation.superlink import SuperLinkAddress
+
+PATIENCE = 60.0  # seconds; others may use up the connections for a while
+NOT_CONNECTED = ("ConnectError", "ConnectTimeout")  # nothing was sent
 
 
 class Control:
@@ -27,16 +31,20 @@ class Control:
             address.local, ca is None, ca, interceptors=[version, _WithSecret(secret)]
         )
 
-    def _call(self, method: str, message: str, **fields: Any) -> Any:
-        try:
-            return getattr(self._client, method)(get(CONTROL, message)(**fields))
-        except FlowerChanged:
-            raise
-        except Exception as reason:
-            cause = f"{type(reason).__name__}: {reason}"
-            raise ProcessFailed(
-                f"the SuperLink at {self.address.local} refused {method} ({cause})"
-            ) from reason
+    def _call(self, method: str, message: str, *, patience: float = PATIENCE, **fields: Any) -> Any:
+        """patience: seconds in which a connection is tried again that did not come about."""
+        call, request = getattr(self._client, method), get(CONTROL, message)(**fields)
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return call(request)
+            except Exception as reason:
+                if type(reason).__name__ not in NOT_CONNECTED or time.monotonic() > deadline:
+                    cause = f"{type(reason).__name__}: {reason}"
+                    raise ProcessFailed(
+                        f"the SuperLink at {self.address.local} refused {method} ({cause})"
+                    ) from reason
+            time.sleep(1)
 
     def register(self) -> list[str]:
         """Register the clients' keys under their names, revoke those whose file is gone; names of these."""
@@ -58,7 +66,7 @@ class Control:
 
     def status(self, run: int) -> tuple[str, str]:
         """How a run stands: starting, running, finished; and what Flower says of it."""
-        found = self._call("ListRuns", "ListRunsRequest", run_id=run).run_dict[run].status
+        found = self._call("ListRuns", "ListRunsRequest", patience=0, run_id=run).run_dict[run].status
         return str(found.status), ", ".join(filter(None, (found.sub_status, found.details)))
 
     def close(self) -> None:

@@ -68,7 +68,7 @@ def _gathered(session: Session, clients: int, timeout: float) -> dict[int, Told]
         if told:
             state = f"{same} of {clients} clients tell of tables that are alike, {len(here)} are connected"
         if state != said:
-            session.say(f"{state}; {deadline - time.monotonic():.0f} s without a new one, then it goes on")
+            session.say(f"{state}; if none comes in {deadline - time.monotonic():.0f} s, it goes on as it is")
             said = state
         time.sleep(session.exchange.poll)
 

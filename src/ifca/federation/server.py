@@ -44,6 +44,7 @@ server = server_app(CONFIG)
 GOES_ON = "--resume goes on from the checkpoint"
 SPARE = 2**20  # bytes; a disk with less is full
 STATUS_EVERY = 5.0  # seconds between two looks at how the run stands
+UNANSWERED = 120.0  # seconds after which a SuperLink that does not answer is given up
 KINDS = {kind.__name__: kind for kind in (InvalidInput, Diverged, TooFewClients)}
 
 
@@ -82,12 +83,13 @@ def run_server(
             f"open at {address.host}:{address.port}; waiting for {terms.clients or terms.min_clients} clients"
         )
         processes = {"SuperLink": (superlink, log), "server's app": (executor, work / "serverapp.log")}
-        looked = time.monotonic()
+        looked = answered = time.monotonic()
         while not (work / DONE).exists():
             follower.read_new()
             _check_alive(processes, work)
             if time.monotonic() > looked + STATUS_EVERY:
-                _check_run(control, work, run)
+                left = answered + UNANSWERED - time.monotonic()
+                answered = time.monotonic() if _check_run(control, work, run, left, say) else answered
                 looked = time.monotonic()
             time.sleep(0.2)
         follower.read_new()
@@ -115,14 +117,21 @@ def _check_alive(processes: dict[str, tuple[subprocess.Popen[bytes], Path]], wor
             raise ProcessFailed(f"the {name} ended: {_full(work)}{why_ended(process, log)}; {GOES_ON}")
 
 
-def _check_run(control: Control, work: Path, run: int) -> None:
-    """Raise that the run has ended where its app could not say so itself."""
+def _check_run(control: Control, work: Path, run: int, left: float, say: Callable[[str], None]) -> bool:
+    """Raise that the run has ended where its app could not say so itself; whether the SuperLink answered.
+
+    left: seconds in which it need not; somebody may hold all connections for a while.
+    """
     try:
         said, why = control.status(run)
     except ProcessFailed as reason:
-        raise ProcessFailed(f"{_full(work)}{reason}; {GOES_ON}") from reason
+        if left < 0:
+            raise ProcessFailed(f"{_full(work)}{reason}; {GOES_ON}") from reason
+        say(f"{reason}; given up in {left:.0f} s")
+        return False
     if said == "finished" and not (work / DONE).exists() and not (work / FAILED).exists():
         raise ProcessFailed(f"the run ended: {_full(work)}{printable(why)}; {GOES_ON}")
+    return True
 
 
 def _full(work: Path) -> str:

@@ -17,7 +17,7 @@ from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, name_of, read_table
 from ifca.engines.flower.faults import printable
 from ifca.federation.apps import client_file
-from ifca.federation.clientapp import REFUSED_BY
+from ifca.federation.clientapp import CANNOT_JOIN, REFUSED_BY
 from ifca.federation.keys import CA, check_private
 from ifca.federation.processes import ProcessFailed, free_port, last_lines, new_secret, running
 from ifca.federation.server_check import knows_key, server_is_reachable, tls_context
@@ -71,10 +71,12 @@ def join(
         command += ["--root-certificates", str(root), "--auth-supernode-private-key", str(key)]
     name = name or (name_of(file) if key is None else key.name)
     _wait_for(server, root, name, wait, say)
-    deadline = time.monotonic() + patience
+    deadline, why = time.monotonic() + patience, ""
     while True:  # the server may not know this key yet, or be another one than the last time
         if key is not None and root is not None and not knows_key(server, root, key):
-            let_in, why = False, UNKNOWN
+            let_in, why, said = False, UNKNOWN, why
+            if said != why:
+                say(f"client {name}: {why}; tried again for {patience:g} s")
         else:
             let_in, why = _run_once(command, file, name, say)
         if let_in:
@@ -113,10 +115,12 @@ def _run_once(command: list[str], file: Path, name: str, say: Say) -> tuple[bool
             running(node, log, here / "home") as supernode,
             running(executor, log, here / "home", more=loaded) as serving,
         ):
+            read = -1  # bytes of the log, which grows for days
             while supernode.poll() is None and serving.poll() is None:
-                if (now := _state(log)) != said:
-                    say(f"client {name}: {now}")
-                    said = now
+                if log.stat().st_size != read:
+                    read, before, said = log.stat().st_size, said, _state(log)
+                    if said != before:
+                        say(f"client {name}: {said}")
                 time.sleep(0.5)
         why = _reason(log)
         say(f"client {name}: {why}")
@@ -128,8 +132,9 @@ def _state(log: Path) -> str:
     if LET_IN in text and text.rfind(LOST) > max(map(text.rfind, (LET_IN, FOUND, "Receiving: "))):
         return NO_ANSWER
     turn = max(text.rfind("Receiving: train"), text.rfind("Receiving: evaluate"))
-    if text.rfind(REFUSED_BY) > turn:
-        return printable(REFUSED_BY + text.rpartition(REFUSED_BY)[2].partition("\n")[0])
+    why = max((REFUSED_BY, CANNOT_JOIN), key=text.rfind)
+    if text.rfind(why) > turn:
+        return printable(why + text.rpartition(why)[2].partition("\n")[0])
     if turn >= 0:
         return "taking its turns"
     return CONNECTING if LET_IN not in text else "connected, waiting for a turn"

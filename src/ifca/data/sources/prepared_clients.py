@@ -24,6 +24,7 @@ def clients_of(rows: Sequence[Rows], columns: Columns, complain: Complain = refu
     preparation = columns.preparation or fitted_to(rows, columns, complain)
     if preparation is None:
         return []
+    rows = [one for one in rows if _has_columns(one, preparation, complain)]
     check_cells(rows, preparation, columns, complain)
     clients = []
     for one in rows:
@@ -113,6 +114,15 @@ def _has_training_rows(rows: Rows, complain: Complain) -> bool:
     if rows.test.all():
         complain(f"{rows.source.name}: all rows are to test on, none is left to train on")
     return not rows.test.all()
+
+
+def _has_columns(rows: Rows, preparation: Preparation, complain: Complain) -> bool:
+    needed = (*(column.name for column in preparation.used), *preparation.label)
+    missing = [name for name in needed if name not in rows.cells]
+    if missing:
+        found = ", ".join(rows.cells)
+        complain(f"{rows.source.name}: has no column {missing[0]}, which the others have (found: {found})")
+    return not missing
 
 
 def check_labels(
