@@ -1,4 +1,4 @@
-"""An engine around another one: it hands on what it is asked, and a kind of it changes some of the answers."""
+"""An engine around another one: it hands on what it is asked; kinds of it change some of the answers."""
 
 from __future__ import annotations
 
