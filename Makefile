@@ -1,9 +1,9 @@
-# 'make run' trains the default job, 'make test' is the gate, 'make docs' builds the site. Each sets itself up.
+# 'make run' trains the default job, 'make test' is the gate ('make test-slow' its longer proofs), 'make docs' builds the site. Each sets itself up.
 PYTHON ?= python3
 BIN := .venv/bin
 OUT ?=
 
-.PHONY: run test format docs clean
+.PHONY: run test test-slow format docs clean
 
 run: .venv/.run
 	$(BIN)/ifca run $(if $(OUT),--out $(OUT))
@@ -13,6 +13,10 @@ test: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+# Proofs that take long: more kills, more variants of what the gate tries once.
+test-slow: .venv/.dev
+	$(BIN)/pytest -n 2 --dist loadgroup -m slow
 
 format: .venv/.dev
 	$(BIN)/ruff format .

@@ -34,27 +34,13 @@ from ifca.runs.run import run
 from ifca.runs.units.execute import PACKAGE, commit_of, versions
 from ifca.training.checkpoint import load_tensors
 
-JOB = """
-algorithm = "ifca-plain"
-k = 2
-rounds = {rounds}
-step_size = 0.1
-evaluate_every = 0
-device = "cpu"
-[data]
-name = "folder"
-path = "all"
-[model]
-name = "mlp"
-hidden = [8]
-[federation]
-clients = 3
-min_clients = 3
-attempts = 1000
-round_timeout = 30.0
-gather_timeout = 600.0
-"""
 CLIENTS = 3
+EVERYBODY = {
+    "clients = 2": f"clients = {CLIENTS}",
+    "min_clients = 1": f"min_clients = {CLIENTS}\nattempts = 1000\ngather_timeout = 600.0",
+    "round_timeout = 60.0": "round_timeout = 30.0",
+}
+"""What a round needs, in place of what the lab's job says."""
 
 
 def main() -> None:
@@ -70,7 +56,7 @@ def main() -> None:
     hurried = Path(__file__).with_name("hurried")
     path = os.pathsep.join([str(hurried), os.environ.get("PYTHONPATH", "")])
     federation_lab.ENVIRONMENT |= {"PYTHONPATH": path, "SLOW_DISK": str(here / "slow")}
-    lab = federation_lab.Lab(here, CLIENTS, JOB.format(rounds=given.rounds))
+    lab = federation_lab.Lab(here, CLIENTS, job(given.rounds))
     own_disk = make_disk(here / "run")
     soaked = Soaked(lab, Memory())
     try:
@@ -85,6 +71,15 @@ def main() -> None:
     print(json.dumps(found))
     if given.out is not None:
         write_atomically(given.out, (json.dumps(found, indent=1) + "\n").encode())
+
+
+def job(rounds: int) -> str:
+    """The lab's job for so many rounds, each of all clients."""
+    text = federation_lab.JOB.replace("rounds = 3", f"rounds = {rounds}")
+    for old, new in EVERYBODY.items():
+        assert f"\n{old}\n" in text
+        text = text.replace(f"\n{old}\n", f"\n{new}\n")
+    return text
 
 
 def make_disk(folder: Path) -> bool:

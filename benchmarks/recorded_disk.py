@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+UNNAMED = 8  # places at which the write of a file is cut that is renamed when it is whole
 WAYS = ("kept", "lost", "zeros")  # what becomes of bytes that were written and not synced
 
 
@@ -131,11 +132,15 @@ class Disk:
 
 
 def cuts(events: list[Event], every: int = 1) -> Iterator[tuple[dict[str, bytes], set[str]]]:
-    """All folders that a power cut can leave, each once. every: only each so many-th byte of a write."""
+    """The folders that a power cut can leave, each once. every: only each so many-th byte of a write.
+
+    Of what is written to a file that has not its name yet, which nothing reads, only some places.
+    """
     disk, seen = Disk(), set[str]()
     for event in events:
         size = len(event.content) if event.kind == "write" else 0
-        for cut in range(0, size, every) if size else (None,):
+        step = max(every, -(-size // UNNAMED)) if Path(event.path).match(".*.tmp") else every
+        for cut in range(0, size, step) if size else (None,):
             after = _copy(disk)
             if cut is not None:
                 after.do(event, cut)

@@ -91,7 +91,9 @@ def test_equals_the_loop(name: str, unequal: Federation) -> None:
     assert not session.faults.counts
 
 
-@pytest.mark.parametrize("name", ["ifca", "plain", "oneshot", "local"])
+@pytest.mark.parametrize(
+    "name", ["ifca", *(pytest.param(name, marks=pytest.mark.slow) for name in ("plain", "oneshot", "local"))]
+)
 def test_early_stopping_equals_the_loop(name: str, unequal: Federation) -> None:
     job = make_job(unequal, replace(recipe_of(name), rounds=25, early_stopping=True), engine="loop")
     mine, other = fit(job), fit(in_process(job)[0])

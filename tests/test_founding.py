@@ -417,7 +417,7 @@ def test_the_first_rounds_do_not_depend_on_how_many_follow() -> None:
         assert {**one, "seconds": 0} == {**other, "seconds": 0}
 
 
-@pytest.mark.parametrize("angles", [(0, 90, 180, 270), (0, 0, 0, 0)])
+@pytest.mark.parametrize("angles", [(0, 90, 180, 270), pytest.param((0, 0, 0, 0), marks=pytest.mark.slow)])
 def test_a_constant_added_to_the_loss_changes_no_decision(angles: tuple[int, ...]) -> None:
     def shifted(constant: float) -> Any:
         def loss(output: Tensor, y: Tensor) -> Tensor:

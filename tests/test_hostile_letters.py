@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from ifca.cli.main import main
 from ifca.core.errors import InvalidInput, Unreadable, one_line
 from ifca.data import Client, Federation, read_client
 from ifca.data.formats.tensor_file import read_tensors
+from ifca.report.page import write_report
+from ifca.runs.config import parse_config, read_config
+from ifca.runs.run import run
 from ifca.runs.run_code import run_id
 
 
@@ -68,3 +72,28 @@ def test_pipes_and_devices_are_no_files_of_a_run(tmp_path: Path) -> None:
         run_id(tmp_path)
     with pytest.raises(Unreadable, match=r"models\.safetensors: is no regular file"):
         read_tensors(tmp_path / "models.safetensors")
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """A run in a folder of such a name has its page; data there are refused, as no config can say where."""
+    data, out = tmp_path / "data", tmp_path / "out\udcff"
+    data.mkdir()
+    for i in range(3):
+        np.savez(data / f"é{i}.npz", x=np.arange(8.0).reshape(4, 2), y=np.array([0, 1, 0, 1]))
+    settings = ["k=1", "rounds=1", "local_steps=1", "device=cpu", "model.hidden=[2]", "baselines=[]"]
+    run(read_config(None, [*settings, f"data={{name='folder', path='{data}'}}"]), out)
+    assert "out\\udcff" in write_report([out]).read_text("utf-8")
+    data.rename(tmp_path / "data\udcff")
+    with pytest.raises(InvalidInput, match=r"data.udcff.* ends in bytes that are no UTF-8"):
+        parse_config({"data": {"name": "folder", "path": str(tmp_path / "data\udcff")}}, "job")
+
+
+def test_a_client_has_the_same_name_in_every_locale(tmp_path: Path) -> None:
+    np.savez(tmp_path / "Łódź.npz", x=np.ones((2, 1)), y=np.array([0, 1]))
+    code = "import sys; from pathlib import Path; from ifca.data import read_client; "
+    code += "print(ascii(read_client(next(Path(sys.argv[1]).iterdir())).id))"
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    asked = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], env=plain, capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.strip() == ascii("Łódź")

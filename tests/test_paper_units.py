@@ -192,6 +192,7 @@ def test_the_largest_step_that_converges_is_tried_first() -> None:
     assert panels.panels(quick=False)["synthetic-b"].largest_step(400, 100) == 2.0
 
 
+@pytest.mark.slow
 def test_a_trial_that_ends_at_its_first_success_finds_what_all_starts_find(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "ifca"
@@ -68,18 +69,26 @@ WHY = {
     "text of a command on this repository": {
         "report/paper/results_page.py": {"read_text"},
     },
-    "a layout in a message, checked there": {
+    "a layout or a list of parts in a message, checked there": {
         "engines/flower/records.py": {"json.loads"},
+        "engines/flower/receiver.py": {"json.loads"},
     },
 }
 """Why a module opens a file or parses a text by itself -> the modules, with what they call for it."""
 OTHERS = "federation/"  # keys, logs of processes and messages of Flower
 
 
+@cache
+def nodes(file: Path) -> list[ast.Call | ast.Import | ast.ImportFrom]:
+    """Calls and imports of a module."""
+    found = ast.walk(ast.parse(file.read_text()))
+    return [node for node in found if isinstance(node, ast.Call | ast.Import | ast.ImportFrom)]
+
+
 def opened(file: Path) -> set[str]:
     """The calls of a module that open a file or parse a text."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         if not isinstance(node, ast.Call):
             continue
         called = node.func
@@ -110,6 +119,5 @@ def test_one_module_reads_pickles_and_it_makes_nothing_but_arrays() -> None:
 
 
 def imported(file: Path) -> set[str]:
-    nodes = list(ast.walk(ast.parse(file.read_text())))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return names | {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    names = {alias.name for node in nodes(file) if isinstance(node, ast.Import) for alias in node.names}
+    return names | {str(node.module) for node in nodes(file) if isinstance(node, ast.ImportFrom)}

@@ -268,7 +268,14 @@ def test_a_killed_experiment_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(("whom", "code"), [("worker", 2), ("command", 130), ("command for good", -9)])
+@pytest.mark.parametrize(
+    ("whom", "code"),
+    [
+        ("worker", 2),
+        pytest.param("command", 130, marks=pytest.mark.slow),
+        pytest.param("command for good", -9, marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_that_is_killed_and_a_command_that_is_interrupted(
     tmp_path: Path, whom: str, code: int
 ) -> None:

@@ -71,13 +71,19 @@ def _without_seconds(file: Path) -> object:
 @pytest.mark.parametrize(
     "more",
     [
-        ("restarts=1", "baselines=[]"),
-        ("restarts=2", "baselines=['oneshot', 'local']"),
-        ("restarts=1", "baselines=[]", "batch_size=10", "participation=0.5", "checkpoint_every=3"),
-        ("restarts=1", "baselines=[]", "option=gradient", "engine=loop", "stable_after=1"),
-        ("restarts=1", "baselines=['oneshot']", "k=auto"),
+        pytest.param(("restarts=1", "baselines=[]"), id="plain", marks=pytest.mark.slow),
+        pytest.param(("restarts=2", "baselines=['oneshot', 'local']"), id="restarts and baselines"),
+        pytest.param(
+            ("restarts=1", "baselines=[]", "batch_size=10", "participation=0.5", "checkpoint_every=3"),
+            id="stochastic, sparse checkpoints",
+        ),
+        pytest.param(
+            ("restarts=1", "baselines=[]", "option=gradient", "engine=loop", "stable_after=1"),
+            id="loop, saving",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(("restarts=1", "baselines=['oneshot']", "k=auto"), id="k auto", marks=pytest.mark.slow),
     ],
-    ids=["plain", "restarts and baselines", "stochastic, sparse checkpoints", "loop, saving", "k auto"],
 )
 def test_killed_again_and_again_ends_with_the_same_bits(more: tuple[str, ...], tmp_path: Path) -> None:
     run(read_config(None, [*SMALL, *more]), tmp_path / "whole")

@@ -16,7 +16,7 @@ from ifca.training import Job, fit
 @pytest.mark.parametrize(
     "group", [None, [0, 1, 0, 1, 0, 1], [0, 0, 0, 1, 1, 1]]
 )  # none, the true, a wrong one
-@pytest.mark.parametrize("rounds", [7, 60])
+@pytest.mark.parametrize("rounds", [7, pytest.param(60, marks=pytest.mark.slow)])
 def test_all_runs_of_a_trial_equal_the_loop(
     chunk_bytes: int, group: list[int] | None, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ def soak_table() -> str:
     lines += [
         "",
         f"{found['rounds']:,} rounds of {found['clients']} clients in {found['seconds'] / 60:.0f} minutes, "
-        f"{found['servers']} servers one after the other; models against an undisturbed run in the loop: {same}.",
+        f"{found['servers']} servers one after the other; models against an undisturbed loop: {same}.",
         "",
         "| memory of the longest-lived | rounds | MB early | MB late | change |",
         "|---|---:|---:|---:|---:|",

@@ -85,11 +85,10 @@ def _line(name: str, numbers: list[int]) -> str:
 def _measured(kinds: dict[str, list[Part]]) -> str:
     parts = [part for some in kinds.values() for part in some]
     commits = sorted({part["commit"] for part in parts})
-    hours = sum(part["seconds"] for part in parts) / 3600
     versions = parts[-1]["versions"]
     return (
-        f"*At {', '.join(commits)}; {hours:.1f} hours of one core; Python {versions['python']}, "
-        f"numpy {versions['numpy']}, torch {versions['torch']}.*"
+        f"*At {', '.join(commits)}; Python {versions['python']}, numpy {versions['numpy']}, "
+        f"torch {versions['torch']}.*"
     )
 
 

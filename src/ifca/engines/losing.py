@@ -11,15 +11,16 @@ from ifca.core.sampling import is_lost
 from ifca.core.types import Params
 from ifca.data import Clients
 from ifca.engines.base import SUMS, Engine
+from ifca.engines.wrapped import Wrapped
 
 FOUNDING = -1  # the round of what is asked before the first one
 
 
-class Losing:
+class Losing(Wrapped):
     """An engine that hears some clients only; who is lost in a round is lost to all that is asked in it."""
 
     def __init__(self, engine: Engine, recipe: Recipe, clients: Clients) -> None:
-        self.engine, self.name = engine, engine.name
+        super().__init__(engine)
         self.recipe, self.keys, self.round = recipe, clients.keys, FOUNDING
 
     def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
@@ -32,18 +33,6 @@ class Losing:
         if replies.answered is not None:
             answered[rows] = replies.answered
         return replies._replace(answered=answered, rejected=rejected)
-
-    def leave_out(self, who: Tensor) -> None:
-        """As the engine does."""
-        self.engine.leave_out(who)
-
-    def fits(self, theta: Params) -> None:
-        """As the engine does."""
-        self.engine.fits(theta)
-
-    def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
-        """As the engine does: whoever measures a simulation hears everybody."""
-        return self.engine.score(theta, clients, own)
 
     def score_aside(self, theta: Params, own: Tensor) -> Scores:
         """Held-out losses of those who are heard."""

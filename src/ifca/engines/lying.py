@@ -8,35 +8,19 @@ from __future__ import annotations
 from torch import Tensor
 
 from ifca.core.attacks import Attack
-from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
+from ifca.core.replies import Savings, Scores, Solutions
 from ifca.core.types import Params
-from ifca.data import Clients
-from ifca.engines.base import SUMS, Engine
+from ifca.engines.base import Engine
+from ifca.engines.wrapped import Wrapped
 
 
-class Lying:
+class Lying(Wrapped):
     """An engine some of whose clients lie. Their turns are attacked where replies are collected."""
 
     def __init__(self, engine: Engine, attack: Attack) -> None:
         assert attack.strength is not None
-        self.engine, self.name = engine, engine.name
+        super().__init__(engine)
         self.rows, self.factor = list(attack.rows), attack.strength
-
-    def train(self, theta: Params, who: Tensor, known: Tensor, t: int, needs: Needs = SUMS) -> Replies:
-        """As the engine does."""
-        return self.engine.train(theta, who, known, t, needs)
-
-    def leave_out(self, who: Tensor) -> None:
-        """As the engine does."""
-        self.engine.leave_out(who)
-
-    def fits(self, theta: Params) -> None:
-        """As the engine does."""
-        self.engine.fits(theta)
-
-    def score(self, theta: Params, clients: Clients, own: Tensor | None = None) -> Scores:
-        """As the engine does: what is measured is the truth."""
-        return self.engine.score(theta, clients, own)
 
     def score_aside(self, theta: Params, own: Tensor) -> Scores:
         """Held-out losses, the attackers' many times as large."""

@@ -193,6 +193,11 @@ def _names_own_code(content: dict[str, Any]) -> bool:
 def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     """Validate; complaints name the file, the field and what was expected."""
     text = json.dumps(content, default=str)
+    try:
+        json.dumps(content, default=str, ensure_ascii=False).encode()
+    except UnicodeEncodeError as reason:
+        part = reason.object[max(0, reason.start - 20) : reason.end]
+        raise InvalidInput(f"{source}: {part!r} ends in bytes that are no UTF-8; rename it") from None
     if "\\u0000" in text:
         raise InvalidInput(f"{source}: a text holds a null character, which no name and no path can")
     try:

@@ -68,7 +68,7 @@ def _of_arrays(trained: Trained, file: Path) -> Samples:
     else:
         client = read_client(file, trained.columns())
         x, y = trained.federation([client], str(file), scaled=False).train.arrays(0)
-    return Samples(file.stem, str(file), x, y, np.full(len(x), y is not None), np.arange(len(x)))
+    return Samples(name_of(file), str(file), x, y, np.full(len(x), y is not None), np.arange(len(x)))
 
 
 def _of_table(trained: Trained, table: Table, client: str | None) -> list[Samples]:

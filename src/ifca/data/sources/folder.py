@@ -210,4 +210,4 @@ def _read_arrays(file: Path, columns: Columns, complain: Complain) -> Client | N
     if y is None or (test is not None and y_test is None):
         return None
     true = None if cluster is None else int(cluster.item())
-    return Client(train.x, y, x_test, y_test, file.stem, true, source, test_source)
+    return Client(train.x, y, x_test, y_test, name_of(file), true, source, test_source)

@@ -45,7 +45,7 @@ def partly_labelled(path: Path, columns: Columns) -> tuple[list[Client], list[Un
         if "y" in content or "x" not in content:
             clients.append(with_test_part(read_client(file, columns), columns))
         else:
-            without.append(Unlabelled(file.stem, as_array("x", str(file), content["x"])))
+            without.append(Unlabelled(name_of(file), as_array("x", str(file), content["x"])))
     return clients, without
 
 

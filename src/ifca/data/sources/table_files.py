@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,9 @@ def kind_of(file: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """The name of a file without its kind: a client's id."""
-    return file.name.removesuffix(kind_of(file))
+    """The name of a file without its kind: a client's id, the same in every locale."""
+    name = file.name.removesuffix(kind_of(file))
+    return os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def check_no_spreadsheet(file: Path, complain: Complain) -> None:

@@ -87,7 +87,7 @@ def write_report(folders: Sequence[Path], out: Path | None = None) -> Path:
 
 def write_page(runs: Sequence[RunFolder], file: Path) -> Path:
     """Write the page of some runs."""
-    write_atomically(file, page(runs).encode())
+    write_atomically(file, page(runs).encode("utf-8", "backslashreplace"))  # a folder's name may be no text
     return file
 
 
@@ -240,4 +240,4 @@ def _environment() -> Environment:
 
 
 def _read(name: str) -> str:
-    return (TEMPLATES / name).read_text()
+    return (TEMPLATES / name).read_text("utf-8")

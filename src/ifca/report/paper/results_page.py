@@ -82,7 +82,8 @@ def write_results_page(results: Path, docs: Path, experiments: Mapping[str, Desc
         )
     if not any(_summary(results / name / "summary.json") for name in experiments):
         raise InvalidInput(f"{results}: no results of any experiment there; the page is left as it is")
-    (docs / PAGE).write_text(results_page(results, (docs / NOTES).read_text(), experiments))
+    notes = (docs / NOTES).read_text("utf-8")
+    (docs / PAGE).write_text(results_page(results, notes, experiments), "utf-8")
     return docs / PAGE
 
 
