@@ -47,7 +47,7 @@ def made_with() -> dict[str, object]:
 
 def rate(m: int, engine: str) -> float:
     """Rounds per second, by the best round."""
-    settings = [*JOB, f"data.clients={m}", f"rounds={4 if engine == 'flower' else 20}"]
+    settings = [*JOB, f"data.clients={m}", f"rounds={12 if engine == 'flower' else 20}"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         if engine == "flower":
