@@ -36,7 +36,7 @@ from ifca.training.checkpoint import load_tensors
 
 CLIENTS = 3
 SAYS = {
-    "k = 2": "k = 2\ninitial = \"dealt\"",
+    "k = 2": 'k = 2\ninitial = "dealt"',
     "clients = 2": f"clients = {CLIENTS}",
     "min_clients = 1": f"min_clients = {CLIENTS}\nattempts = 1000\ngather_timeout = 600.0",
     "round_timeout = 60.0": "round_timeout = 30.0",
