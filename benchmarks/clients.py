@@ -1,6 +1,6 @@
 """Rounds per second of the loop, the vectorised engine and a simulated federation, by number of clients.
 
-    python -m benchmarks.clients 10 200 1000 [--out results/federation/clients.jsonl]
+    python -m benchmarks.clients 10 200 1000
 
 Small work on purpose (20 samples of 50 numbers, a linear model): what is measured is what an engine adds.
 """
@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import ifca
-from ifca.data.jsonl import append_jsonl, read_jsonl
+from ifca.data.jsonl import read_jsonl
 from ifca.federation.simulation import simulate
 from ifca.runs.config import read_config
 from ifca.runs.run import run
@@ -28,15 +28,11 @@ ENGINES = ("loop", "vectorised", "flower")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("clients", type=int, nargs="*", default=[10, 200, 1000])
-    parser.add_argument("--out", type=Path)
-    given, rows = parser.parse_args(), []
+    given = parser.parse_args()
     print("| clients | loop | vectorised | Flower simulation |\n|---|---|---|---|")
     for m in given.clients:
-        rates = {engine: rate(m, engine) for engine in ENGINES}
-        rows.append({"clients": m, **rates})
-        print(f"| {m:,} | " + " | ".join(f"{value:.3g}" for value in rates.values()) + " |", flush=True)
-    if given.out is not None:
-        append_jsonl(given.out, {**made_with(), "rows": rows})
+        rates = [rate(m, engine) for engine in ENGINES]
+        print(f"| {m:,} | " + " | ".join(f"{value:.3g}" for value in rates) + " |", flush=True)
 
 
 def made_with() -> dict[str, object]:

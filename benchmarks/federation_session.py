@@ -64,7 +64,7 @@ def tried(part: Callable[[Path], list[Row]]) -> list[Row]:
     """What came out of one part, in a folder of its own; one that ends early is a row that says so."""
     here, begun = Path(tempfile.mkdtemp(prefix=f"ifca-{part.__name__}-")), time.monotonic()
     try:
-        rows = part(here)
+        rows = [row._replace(outcome=row.outcome.replace(f"{here}/", "")) for row in part(here)]
         shutil.rmtree(here)
     except (AssertionError, OSError) as reason:
         rows = [Row("", part.__name__, f"ended early: {str(reason)[-300:]}; see {here}", False)]

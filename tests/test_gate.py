@@ -6,6 +6,7 @@ import ast
 import asyncio
 import base64
 import json
+import runpy
 import socket
 import time
 from datetime import datetime, timedelta, timezone
@@ -299,3 +300,10 @@ def test_many_small_parts_hold_nobody_up(
     replied(grid, "deep", to_record({"w": torch.ones(1)}))
     grid.client.replies["deep"] = (*grid.client.replies["deep"][:2], None)  # type: ignore[assignment]
     assert [one.error.code for one in receiver.pull(["deep"])] == [MALFORMED]
+
+
+def test_the_table_of_the_docs_is_made_from_what_was_tried() -> None:
+    made = runpy.run_path(str(SOURCE.parents[1] / "tools" / "docs_federation.py"))
+    page = (SOURCE.parents[1] / "docs" / "federation.md").read_text()
+    assert made["TABLE"].search(page)
+    assert made["with_tables"](page) == page
