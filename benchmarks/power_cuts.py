@@ -5,8 +5,8 @@ python -m benchmarks.power_cuts [--every N]      writes results/fuzz/power_cuts.
 All writes of a run are recorded. For each prefix of them, a byte more each time (an eighth more of a file
 that is renamed when it is whole, and read by nothing before), the folder is put together as the disk would
 have it, in three ways: everything written is there; what was not synced is lost; it is zeros. Then 'resume'
-must end with the models, the table of clients and the log of the undisturbed run, to the last bit. Where not even
-the config was whole, nothing had begun: the same 'run' goes on in that folder.
+must end with the models, the table of clients and the log of the undisturbed run, to the last bit. Where not
+even the config was whole, nothing had begun: the same 'run' goes on in that folder.
 
 Renames, links and new folders are taken to reach the disk in their order, as journals of file systems keep
 it.
