@@ -250,7 +250,7 @@ def test_a_second_host_name_is_refused(tmp_path: Path) -> None:
 def test_connections_that_ask_nothing_are_few_and_do_not_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Handler, "timeout", 0.3)
+    monkeypatch.setattr(Handler, "timeout", 2.0)
     with serving(tmp_path) as server:
         port, before = server.server_address[1], threading.active_count()
         with ExitStack() as opened:
