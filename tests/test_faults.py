@@ -23,6 +23,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 
 from ifca.engines.flower import TooFewClients
+from ifca.engines.flower.exchange import Exchange
 from ifca.engines.flower.faults import cause
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.members import QUERY_TIMEOUT
@@ -153,9 +154,37 @@ def test_half_a_line_in_the_log_of_faults_is_no_fault(tmp_path: Path) -> None:
     assert [fault["kind"] for fault in read_jsonl(out / "faults.jsonl")] == ["raised", "raised"]
 
 
+def test_a_client_whose_message_was_lost_is_asked_again(tmp_path: Path) -> None:
+    """Its process was killed with the message of round 1 and came back; a round needs all, and gets them."""
+    config = read_config(None, [*SMALL, "federation.min_clients=16", "federation.attempts=50"])
+    lost = list[int]()
+
+    def is_lost(message: Message, reply: Message) -> Message | None:
+        if at(message) == (1, 3) and not lost:
+            lost.append(1)
+            return None
+        return reply
+
+    summary = serve(Federation(config, is_lost), config, tmp_path / "run", poll=0.01)
+    assert summary["faults"]["no-reply"] == 1
+    rounds = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert [record["participants"] for record in rounds] == [16, 16, 16, 16]
+
+
+def test_a_node_that_is_only_slow_is_waited_for_longer_each_time() -> None:
+    """Messages that it never answers: two, four, eight timeouts between them, so that they do not pile up."""
+    grid = Federation(read_config(None, SMALL), lambda _message, _reply: None)
+    exchange, sent = Exchange(grid, timeout=0.02, poll=0.001), 0
+    end = time.monotonic() + 1.0
+    while time.monotonic() < end:
+        sent += not exchange.send_and_receive("train", {3: RecordDict()}).busy
+        time.sleep(0.005)
+    assert 3 <= sent <= 7  # 50 timeouts: 2 + 3 + 5 + 9 + 17 are over 31, the next are over 64
+
+
 def test_a_client_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     """While it owes a reply it is not asked again; at the end its last identity stands in clients.csv."""
-    config = read_config(None, SMALL)
+    config = read_config(None, [*SMALL, "federation.round_timeout=3"])
     summary = serve(
         Federation(config, lambda m, r: None if at(m) == (1, 3) else r), config, tmp_path / "run", poll=0.01
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from ifca.data.files import working_in
 from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.panels import panels
 from ifca.paper.reproduce import Choice, reproduce
+from ifca.paper.statistics import mean_std
 from ifca.paper.summary import finished, summary
 from ifca.report.paper.paper_figures import write_figure
 from ifca.report.paper.paper_tables import markdown, table_of
@@ -487,3 +489,12 @@ def test_committed_summaries_are_those_of_their_lines(name: str) -> None:
     assert (folder / f"{name}.png").is_file()
     assert (folder / f"{name}.pdf").is_file()
     assert (folder / "table.md").is_file()
+
+
+def test_means_of_the_largest_numbers_are_numbers() -> None:
+    """A damaged line of results can hold them; 1e308 twice and its opposite once."""
+    mean, std = mean_std([1e308, 1e308, -1e308])
+    assert mean == pytest.approx(1e308 / 3)
+    assert std == pytest.approx(1e308 * (8 / 9) ** 0.5)
+    assert mean_std([1.0, 3.0]) == (2.0, 1.0)
+    assert mean_std([1.0, math.inf])[0] == math.inf

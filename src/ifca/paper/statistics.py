@@ -7,10 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+LARGE = 1e150
+
 
 def mean_std(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and population standard deviation."""
-    return float(np.mean(values)), float(np.std(values))
+    """Mean and population standard deviation; of numbers without end the latter is none."""
+    largest = max(map(abs, values), default=0.0)
+    unit = largest if LARGE < largest < np.inf else 1.0  # sums and squares of larger ones are no numbers
+    scaled = np.asarray(values, dtype=np.float64) / unit
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(scaled) * unit), float(np.std(scaled) * unit)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:

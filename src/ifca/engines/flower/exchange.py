@@ -1,4 +1,9 @@
-"""Messages to nodes, and the replies that come in time. A node that owes a reply gets no new message."""
+"""Messages to nodes, and the replies that come in time.
+
+A node that owes a reply gets no new message, but not for ever: the process that had the message may have been
+killed, and its node come back. After another timeout the reply is given up, and the node asked again; each
+time that this happens in a row it is waited for twice as long, so messages do not pile up at slow nodes.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +28,13 @@ class Answers(NamedTuple):
     silent: set[int]  # got a message, and did not reply in time
 
 
+class Owed(NamedTuple):
+    """A reply that did not come in time: whose, and until when it keeps its node from being asked."""
+
+    node: int
+    until: float
+
+
 class Exchange:
     """Sends messages over a Flower grid and receives the replies."""
 
@@ -32,7 +44,8 @@ class Exchange:
         # what is waited for: kind of message, nodes that have not replied, seconds until they are given up
         self.on_wait: Callable[[str, set[int], float], None] = lambda _kind, _nodes, _left: None
         self.receiver = Receiver(grid)
-        self._unanswered: dict[str, int] = {}  # id of an earlier message -> node
+        self._unanswered: dict[str, Owed] = {}  # by the id of the message
+        self._given_up: dict[int, int] = {}  # replies of a node that were given up one after the other
 
     def nodes(self) -> list[int]:
         """Nodes that are connected now."""
@@ -45,7 +58,7 @@ class Exchange:
     def busy_nodes(self) -> set[int]:
         """Nodes that still owe a reply, after those that came late were received."""
         self._receive_late()
-        return set(self._unanswered.values())
+        return {owed.node for owed in self._unanswered.values()}
 
     def send_and_receive(
         self, message_type: str, content: Mapping[int, RecordDict], timeout: float | None = None
@@ -66,6 +79,7 @@ class Exchange:
                 node = waiting.pop(reply.metadata.reply_to_message_id, None)
                 if node is not None:
                     replies[node] = reply
+                    self._given_up.pop(node, None)
             now = time.monotonic()
             if not waiting or now > deadline:
                 break
@@ -73,19 +87,30 @@ class Exchange:
                 self.on_wait(message_type, set(waiting.values()), deadline - now)
                 told = now
             time.sleep(max(self.poll, now - begun))  # no more than half of the time goes into pulling
-        self._unanswered |= waiting
+        self._owe(waiting)
         return Answers(replies, busy, set(content) - set(replies) - busy)
 
     def tell(self, message_type: str, node: int, content: RecordDict) -> None:
         """Send a message whose reply nobody waits for."""
-        self._unanswered |= dict.fromkeys(
-            self.grid.push_messages([Message(content, node, message_type)]), node
-        )
+        self._owe(dict.fromkeys(self.grid.push_messages([Message(content, node, message_type)]), node))
+
+    def _owe(self, waiting: Mapping[str, int]) -> None:
+        now = time.monotonic()
+        for key, node in waiting.items():
+            patience = self.timeout * 2 ** self._given_up.get(node, 0)
+            self._unanswered[key] = Owed(node, now + patience)
 
     def _receive_late(self) -> None:
         """Replies to earlier messages: their nodes are free again, and on_late is told of each."""
-        if self._unanswered:
-            for reply in self.receiver.pull(self._unanswered):
-                node = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
-                if node is not None:
-                    self.on_late(node, reply)
+        if not self._unanswered:
+            return
+        for reply in self.receiver.pull({key: owed.node for key, owed in self._unanswered.items()}):
+            owed = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
+            if owed is not None:
+                self._given_up.pop(owed.node, None)
+                self.on_late(owed.node, reply)
+        now = time.monotonic()
+        for key, owed in list(self._unanswered.items()):
+            if owed.until < now:
+                del self._unanswered[key]
+                self._given_up[owed.node] = self._given_up.get(owed.node, 0) + 1
