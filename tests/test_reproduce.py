@@ -22,7 +22,7 @@ from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.panels import panels
 from ifca.paper.reproduce import Choice, reproduce
 from ifca.paper.statistics import mean_std
-from ifca.paper.summary import finished, summary
+from ifca.paper.summary import finished, summary, write_summary
 from ifca.report.paper.paper_figures import write_figure
 from ifca.report.paper.paper_tables import markdown, table_of
 from ifca.report.paper.results_page import results_page, sections, write_results_page
@@ -330,6 +330,23 @@ def test_lines_are_read_in_the_order_of_the_units(tmp_path: Path) -> None:
     append(tmp_path, {"setting": "foo", "algorithm": "ifca", "seed": 0, **some})
     with pytest.raises(InvalidInput, match=r"runs.jsonl: line \d+ \(foo, ifca\) is no unit of theory-linear"):
         finished(found, tmp_path, quick=True)
+
+
+def test_seconds_without_end_are_refused(tmp_path: Path) -> None:
+    """1e400 in a line is read as infinity, which no summary can hold."""
+    found = experiment("theory-linear")
+    unit = found.units(quick=True)[0]
+    line = {
+        "setting": unit.setting,
+        "algorithm": unit.algorithm,
+        "seed": unit.seed,
+        "versions": {},
+        "quick": True,
+    }
+    text = json.dumps({**line, "seconds": 1.0}).replace("1.0", "1e400")
+    (tmp_path / "runs.jsonl").write_text(f"{text}\n")
+    with pytest.raises(InvalidInput, match=r"runs\.jsonl: a line does not hold what theory-linear measures"):
+        write_summary(found, tmp_path, quick=True)
 
 
 def test_units_need_no_library_of_configs_and_reports() -> None:

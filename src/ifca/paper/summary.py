@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ def write_summary(experiment: Experiment, folder: Path, quick: bool) -> dict[str
     lines = finished(experiment, folder, quick)
     try:
         found = summary(experiment, lines, quick)
+        text = json.dumps(found, indent=1, allow_nan=False)
     except (LookupError, TypeError, AttributeError, ArithmeticError, ValueError) as reason:
         what = f"a line does not hold what {experiment.name} measures ({type(reason).__name__}: {reason})"
         raise InvalidInput(f"{folder / RUNS}: {what}; it was altered") from reason
     folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(found, indent=1, allow_nan=False)
     write_atomically(folder / SUMMARY, (text + "\n").encode())
     return found
 
@@ -42,8 +43,9 @@ def finished(experiment: Experiment, folder: Path, quick: bool) -> list[Line]:
             what = f"line {number} ({line['setting']}, {line['algorithm']}) is no unit of {experiment.name}"
             raise InvalidInput(f"{folder / RUNS}: {what}; remove it or choose another --out")
         for metric in experiment.metrics:
-            if not isinstance(line.get(metric), int | float | None):
-                what = f"line {number} has {line[metric]!r:.40} as its {metric}"
+            value = line.get(metric)
+            if not isinstance(value, int | float | None) or value in (math.inf, -math.inf):
+                what = f"line {number} has {value!r:.40} as its {metric}"
                 raise InvalidInput(f"{folder / RUNS}: {what}, not a number; remove it")
     return sorted(lines, key=lambda line: (line["seed"], order[key(line)[:2]]))
 
