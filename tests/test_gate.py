@@ -157,6 +157,8 @@ def test_a_reply_is_as_large_as_the_server_expects(gate: Gate, key: ec.EllipticC
         assert ask(gate, begin, [*signed(key), *sized(100)], "10.0.0.9") == 200
         assert ask(gate, part, [*signed(key), *sized(600)], "10.0.0.9") == 200
         assert ask(gate, part, [*signed(key), *sized(600)], "10.0.0.9") == 413
+    untold = [*signed(key), (b"transfer-encoding", b"chunked")]
+    assert ask(gate, part, untold, "10.0.0.9") == 411  # its parts could not be added up
 
 
 def test_the_door_holds_so_many_and_half_of_them_from_one_address() -> None:

@@ -84,6 +84,8 @@ class Gate:
         if path.startswith(FLEET):
             largest = LARGEST_PART if path == f"{FLEET}{PUSHES[1]}" else LARGEST_CALL
             key = self._whose(headers)
+            if b"transfer-encoding" in headers:
+                raise Refusal(411, f"{self._name(key)}: a request that does not say its length")
             if size > largest:
                 raise Refusal(413, f"{self._name(key)}: a request of {size} bytes, {largest} are allowed")
             self._count(path, key, size)
