@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import InvalidInput, Unreadable
 from ifca.data.jsonl import append_jsonl, parse_jsonl, read_jsonl
 from ifca.report.live_run import GrowingLog
 from ifca.runs.clients_table import COLUMNS, read_clients
@@ -102,3 +102,14 @@ def test_a_table_of_clients_that_is_none(content: bytes | None, reason: str, tmp
         (tmp_path / "clients.csv").write_bytes(content)
     with pytest.raises(InvalidInput, match=reason):
         read_clients(tmp_path)
+
+
+def test_an_accuracy_in_clients_csv_is_a_share(tmp_path: Path) -> None:
+    """Found by the fuzzer: one of 1e308 was shown in percent."""
+    cells = dict.fromkeys(COLUMNS, "1") | {"id": "a", "test_accuracy": "1e308"}
+    (tmp_path / "clients.csv").write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
+    with pytest.raises(Unreadable, match=r"line 2: test_accuracy must be a number from 0 to 1, got '1e308'"):
+        read_clients(tmp_path)
+    cells["test_accuracy"] = "nan"
+    (tmp_path / "clients.csv").write_text(f"{','.join(cells)}\n{','.join(cells.values())}\n")
+    assert read_clients(tmp_path)[0]["test_accuracy"] == "nan"

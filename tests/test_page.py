@@ -70,6 +70,18 @@ def text_of(html: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", "", shown).split())
 
 
+def test_estimates_of_the_largest_numbers_are_finite() -> None:
+    """Found by the fuzzer: a loss of 1e308 in a client's row. Of 1 and 3, twice each: 2 +- 1.837."""
+    small = estimate({"a": (1.0, 2.0), "b": (3.0, 2.0), "c": (1.0, 2.0), "d": (3.0, 2.0)})
+    large = estimate({name: (value * 5e307, 1e308) for name, value in zip("abcd", (1, 3, 1, 3), strict=True)})
+    assert small is not None
+    assert large is not None
+    assert large.low is not None
+    reach = 3.18244630528371 * (4 / 16 * 4 / 3) ** 0.5
+    assert (small.value, small.high) == pytest.approx((2.0, 2.0 + reach))
+    assert (large.value / 5e307, large.low / 5e307) == pytest.approx((2.0, 2.0 - reach))
+
+
 def test_intervals_by_hand() -> None:
     """Two clients of equal weight: half their distance is one standard error; t of one degree: 12.7062."""
     found = estimate({"a": (0.4, 10.0), "b": (0.6, 10.0)})

@@ -62,11 +62,13 @@ def _mean(
     """A ratio of sums over units; its error is that of the units' parts of it."""
     from scipy.stats import t as student  # here: it takes a second to import
 
-    m, total = len(values), weights.sum()
-    mean = float((values * weights).sum() / total)
-    parts = weights * (values - mean)
+    unit = math.ldexp(1.0, math.frexp(float(np.abs(values).max()))[1] - 1)  # squares are finite then
+    shares = weights / weights.max()
+    values, shares = values / unit, shares / shares.sum()
+    mean = float((values * shares).sum())
+    m, parts = len(values), shares * (values - mean)
     if m < 2 or not parts.any():
-        return Estimate(mean, None, None, m)
-    error = math.sqrt(float((parts**2).sum()) * m / (m - 1)) / total
+        return Estimate(mean * unit, None, None, m)
+    error = math.sqrt(float((parts**2).sum()) * m / (m - 1))
     reach = float(student.ppf((1 + SURE) / 2, m - 1)) * error
-    return Estimate(mean, max(least, mean - reach), min(most, mean + reach), m)
+    return Estimate(mean * unit, max(least, (mean - reach) * unit), min(most, (mean + reach) * unit), m)

@@ -34,6 +34,7 @@ UNSEEN = ("test_samples_unseen", "test_cluster_unseen", "test_loss_unseen", "tes
 """Where there are clients that were never in training: how the half that scores is served."""
 NEEDED = ("cluster", "train_samples", "bytes_down", "bytes_up")
 WHOLE = ("true_cluster", "test_samples", "test_cluster", *UNSEEN[:2], "personal_steps")
+SHARES = ("test_accuracy", "test_accuracy_train_rule", UNSEEN[3])
 WORDS = ("id", "personal_model")
 _WHOLE = r"-?[0-9]{1,18}"
 _NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|inf)|nan"
@@ -101,17 +102,22 @@ def read_clients(directory: Path) -> list[dict[str, str]]:
 
 
 def _check(file: Path, name: str, cells: Sequence[str], lines: Sequence[int]) -> None:
-    """Whole numbers and numbers where they belong; nothing only where something may be missing."""
+    """Whole numbers, numbers and shares where they belong; nothing only where something may be missing."""
     if name in WORDS:
         return
-    whole, needed = name in (*NEEDED, *WHOLE), name in NEEDED
+    whole, needed, share = name in (*NEEDED, *WHOLE), name in NEEDED, name in SHARES
     kind = (_WHOLE if whole else _NUMBER) + ("" if needed else "|")
-    if re.fullmatch(f"(?:(?:{kind}) )*", " ".join([*cells, ""])):  # all of them at once
+    numbers = re.fullmatch(f"(?:(?:{kind}) )*", " ".join([*cells, ""]))  # all of them at once
+    if numbers and not (share and any(_beyond(cell) for cell in cells)):
         return
     for cell, line in zip(cells, lines, strict=True):
-        if not re.fullmatch(kind, cell):
-            what = "a whole number" if whole else "a number"
+        if not re.fullmatch(kind, cell) or (share and _beyond(cell)):
+            what = "a whole number" if whole else "a number from 0 to 1" if share else "a number"
             raise Unreadable(f"{file}, line {line}: {name} must be {what}, got {cell[:40]!r}; {ALTERED}")
+
+
+def _beyond(share: str) -> bool:
+    return share != "" and not math.isnan(value := float(share)) and not 0 <= value <= 1
 
 
 def scores_of(rows: Iterable[dict[str, str]], key: str) -> dict[str, Score]:
