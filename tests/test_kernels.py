@@ -5,108 +5,107 @@ A wrong kernel cannot pass where there is no GPU. tests/__init__.py asks for the
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad
 from torch.nn.functional import cross_entropy
 
+from ifca.core.recipe import Recipe
+from ifca.core.replies import Needs
+from ifca.core.sketch import make_sketch
 from ifca.core.types import Params
+from ifca.data import Federation
+from ifca.engines.cuda import fused
 from ifca.engines.cuda.chain import chain_of
 from ifca.engines.cuda.convnet import ConvNet
+from ifca.engines.loop import LoopEngine
+from ifca.models import mlp
 from ifca.models.networks import ResponseNorm
+from ifca.training import Job
 
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 if torch.cuda.is_available():  # pragma: no cover
     pytest.skip("kernels are compiled here: tests/test_cuda.py", allow_module_level=True)
-from ifca.engines.cuda import fused_kernels as kernels
 
-M, D, H, C, K, TAU, GAMMA = 3, 7, 20, 3, 2, 3, 0.3
-
-
-def network(seed: int) -> Params:
-    """K models of one hidden layer, in float64."""
-    torch.manual_seed(seed)
-    shapes = {"w1": (K, H, D), "b1": (K, H), "w2": (K, C, H), "b2": (K, C)}
-    return {name: torch.randn(shape, dtype=torch.float64) * 0.4 for name, shape in shapes.items()}
+CPU, K = torch.device("cpu"), 3
+DECADES = 10.0 ** np.arange(-4, 5)  # scales of nine columns
 
 
-def clients(n: int) -> tuple[Tensor, Tensor]:
-    """Samples of M clients [M, n, D] from 0 to 1, and their classes."""
-    torch.manual_seed(n)
-    return torch.randint(256, (M, n, D)).double() / 255, torch.randint(C, (M, n))
+def uneven(sizes: tuple[int, ...], *, pixels: bool) -> Federation:
+    """Random samples: bytes, or floats of which every column has a scale of its own."""
+    rng = np.random.default_rng(0)
+    shapes = [(n, len(DECADES)) for n in sizes]
+    if pixels:
+        x = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
+    else:
+        x = [(rng.normal(size=shape) * DECADES).astype(np.float32) for shape in shapes]
+    return Federation.from_arrays(x, [rng.integers(0, 3, n) for n in sizes], classes=3)
 
 
-def hidden(theta: Params, x: Tensor) -> Tensor:
-    """Of every sample under every model: [M n, K H]."""
-    return torch.cat([x.flatten(0, 1) @ theta["w1"][j].T + theta["b1"][j] for j in range(K)], 1)
+def models(job: Job, *, pixels: bool) -> Params:
+    """K of them, that see all columns alike."""
+    drawn = [job.draw(torch.Generator().manual_seed(seed)) for seed in range(K)]
+    theta = {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+    scale = torch.ones(len(DECADES)) if pixels else torch.from_numpy(DECADES).float()
+    return theta | {"fc1.weight": theta["fc1.weight"] / scale}
 
 
-@pytest.mark.parametrize("n", [5, 130])
-def test_losses_of_every_sample_under_every_model(n: int) -> None:
-    theta, (x, y) = network(0), clients(n)
-    z, weight = hidden(theta, x), torch.rand(M, n)
-    found = kernels.row_losses(
-        z.float() / 8,
-        torch.tensor(8.0),
-        theta["w2"].float(),
-        theta["b2"].float(),
-        y.int().contiguous(),
-        weight,
-    )
-    for j in range(K):
-        logits = z[:, j * H : (j + 1) * H].relu() @ theta["w2"][j].T + theta["b2"][j]
-        expected = cross_entropy(logits, y.flatten(), reduction="none") * weight.flatten()
-        torch.testing.assert_close(found[j].double(), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("n", [40, 70])  # one tile of rows; two, of which one is short
-def test_all_local_steps_of_all_clients(n: int) -> None:
-    """Sums of the steps' gradients, against autograd step by step."""
-    theta, (x, y) = network(1), clients(n)
-    identity, place = torch.tensor([1, 0, 1]), torch.tensor([1, 0, 2])
-    parts = torch.zeros(2, M, *kernels.gram_shape(n), dtype=torch.float16)
-    scale = kernels.power_of_two(torch.tensor(D + 1.0), 1024.0)
-    kernels.split_gram((x @ x.transpose(1, 2) + 1).float(), scale, n, parts)
-    weight, scales = torch.full((M, n), 1 / n), torch.tensor([1.0, 2.0, 1.0])
-    sums, unit, out, out_bias = kernels.local_steps(
-        hidden(theta, x).float(),
-        torch.tensor(1.0),
-        (parts, scale),
-        theta["w2"].float(),
-        theta["b2"].float(),
-        y.int().contiguous(),
-        weight,
-        identity,
-        place,
-        scales,
-        torch.tensor(GAMMA),
-        TAU,
-        lambda _name, shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype),
-    )
-    for i in range(M):
-        first, last, bias = stepped({name: value[identity[i]] for name, value in theta.items()}, x[i], y[i])
-        rows = sums[place[i] * n : (place[i] + 1) * n].double()
-        mine = (rows[:, :H] + rows[:, H:]) / unit
-        torch.testing.assert_close(mine, scales[i] * first, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(out[i].double(), last, rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(out_bias[i].double(), bias, rtol=1e-4, atol=1e-6)
-
-
-def stepped(model: Params, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums over TAU steps of the gradients by the hidden layer's inputs [n, H], by w2 and by b2."""
-    first, last, bias = torch.zeros(len(x), H).double(), torch.zeros(C, H).double(), torch.zeros(C).double()
-    for _ in range(TAU):
-        w1, b1, w2, b2 = (model[name].clone().requires_grad_() for name in ("w1", "b1", "w2", "b2"))
-        z = x @ w1.T + b1
-        loss = cross_entropy(z.relu() @ w2.T + b2, y)
-        slopes = torch.autograd.grad(loss, [w1, b1, w2, b2, z])
-        first, last, bias = first + slopes[4], last + slopes[2], bias + slopes[3]
-        model = {
-            name: model[name] - GAMMA * slope
-            for name, slope in zip(("w1", "b1", "w2", "b2"), slopes[:4], strict=True)
-        }
-    return first, last, bias
+@pytest.mark.parametrize(
+    ("sizes", "pixels", "who", "known", "settings"),
+    [
+        ((40, 40, 70), True, None, None, {}),
+        ((2, 33, 150, 64, 17, 65), True, None, None, {"weighted": True}),
+        ((2, 33, 150, 64, 17), False, None, None, {"step_size": 1e-9}),  # of columns of 1e4
+        ((5, 33, 90), True, None, None, {"option": "gradient", "weighted": True}),
+        ((5, 33, 90, 64, 17), True, (1, 3, 4), (0, -1, 2), {}),
+        ((1, 20, 3), False, None, (1, 1, 0), {"local_steps": 1, "step_size": 1e-9}),
+    ],
+)
+def test_a_whole_round_is_the_loop_s(
+    sizes: tuple[int, ...],
+    pixels: bool,
+    who: tuple[int, ...] | None,
+    known: tuple[int, ...] | None,
+    settings: dict[str, Any],
+) -> None:
+    """Identities, losses, sums and sketches, against the loop in double precision."""
+    federation = uneven(sizes, pixels=pixels)
+    given: dict[str, Any] = {
+        "algorithm": "ifca-plain",
+        "k": K,
+        "local_steps": 3,
+        "step_size": 0.1,
+        **settings,
+    }
+    job = Job(federation, Recipe(**given), lambda: mlp(len(DECADES), 3, (20,)))
+    theta = models(job, pixels=pixels)
+    double = {name: value.double() for name, value in theta.items()}
+    some = torch.arange(len(sizes)) if who is None else torch.tensor(who)
+    sent = torch.full((len(some),), -1) if known is None else torch.tensor(known)
+    needs = Needs(losses=True, sketch=make_sketch(double, 0))
+    exact = LoopEngine(replace(job, precision="float64").task, job.recipe, federation.train)
+    want = exact.train(double, some, sent, 0, needs)
+    whole = fused.FusedRound(job.task, job.recipe, federation.train, CPU)
+    for _ in range(2):  # the second time in memory of the first
+        step, sketch = job.recipe.step(0), make_sketch(theta, 0)
+        identity, losses, total, drawn = whole(theta, some, sent, step, sketch)
+    assert torch.equal(identity, want.identity)
+    if want.losses is not None:
+        asked = want.losses.isfinite()
+        torch.testing.assert_close(losses.double()[asked], want.losses[asked], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(total.weight, want.total.weight)
+    for name, value in want.total.total.items():
+        at = double[name] if job.recipe.option == "model" else torch.zeros_like(double[name])
+        moved = value - want.total.weight.reshape(-1, *[1] * (value.dim() - 1)) * at
+        assert float((total.total[name] - value).norm() / moved.norm()) < 3e-6, name
+    assert want.sketch is not None
+    assert drawn is not None
+    assert float((drawn - want.sketch).norm() / want.sketch.norm()) < 3e-6
 
 
 NETWORKS = {

@@ -94,9 +94,11 @@ class Clients:
         """Which of such rows are no padding: [c, width]."""
         return torch.from_numpy(np.arange(width) < self.sizes[who][:, None])
 
-    def padded(self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Data:
-        """The samples of some clients side by side, ready to use: [c, longest, ...]."""
-        width = int(self.sizes[who].max())
+    def padded(
+        self, who: NDArray[np.int64], device: torch.device, dtype: torch.dtype, width: int | None = None
+    ) -> Data:
+        """The samples of some clients side by side, ready to use: [c, width, ...]; None: the longest's."""
+        width = int(self.sizes[who].max()) if width is None else width
         rows = self.places(who, width)
         index = rows if isinstance(rows, slice) else rows.to(self.x.device)
         x, y = (part[index].view(len(who), width, *part.shape[1:]) for part in (self.x, self.y))

@@ -18,6 +18,7 @@ from ifca.core.types import Task
 from ifca.data import Clients
 from ifca.methods.registry import method_of
 
+LARGEST = 4096  # samples of a client whose Gram matrix is kept on a GPU: 64 MiB
 Reason = Callable[[Task, Recipe], bool]
 """Whether the exact path cannot train a task by a recipe, for one reason."""
 
@@ -44,9 +45,12 @@ NOT_EXACT: dict[str, Reason] = {
 """What the exact fast path does not cover, and when that is so."""
 
 NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
-    "features other than bytes": lambda _task, _, clients: clients.x.dtype != torch.uint8,
-    "clients of unequal sizes": lambda _task, _, clients: clients.sizes.min() != clients.sizes.max(),
-    "clients of 32 samples or fewer": lambda _task, _, clients: clients.sizes.max() <= 32,
+    "features other than bytes and float32": (
+        lambda _task, _, clients: clients.x.dtype not in (torch.uint8, torch.float32)
+    ),
+    f"clients without samples, or with more than {LARGEST}": (
+        lambda _task, _, clients: not 0 < clients.sizes.min() <= clients.sizes.max() <= LARGEST
+    ),
     "models other than Linear, ReLU, Linear with biases": (
         lambda task, _, _clients: (
             task.first is None or task.first.bias is None or len(task.first.dense or ()) != 1
@@ -59,7 +63,6 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
     ),
     "batch_size": lambda _task, recipe, _clients: recipe.batch_size is not None,
     "dp_epsilon, dp_noise": lambda _task, recipe, _clients: recipe.private,
-    'option = "gradient"': lambda _task, recipe, _clients: recipe.option != "model",
 }
 """What the kernels of one CUDA GPU do not cover beside that."""
 

@@ -66,6 +66,7 @@ class FastEngine:
         self.attack = attack
         self.rule, self.judges = rule_of(recipe), method_of(recipe.algorithm).chooses
         self._fused: fused.FusedRound | None = None
+        self._kernels: dict[torch.Size, bool] = {}
         self._scratch = Scratch()
         self._judge = Judge(task, task.first, self._scratch)
         self._signal = make_signal(task, task.first, self._scratch)
@@ -77,9 +78,9 @@ class FastEngine:
         device = theta[self.first.weight].device
         attacks = self.attack is not None and self.attack.kind.in_round
         single = needs.updates or not self.rule.additive or attacks
-        if len(who) == len(self.clients) and not single and self._fuses(theta, device):
+        if len(who) and not single and self._fuses(theta, device):
             self._fused = self._fused or fused.FusedRound(self.task, self.recipe, self.clients, device)
-            j, losses, total, drawn = self._fused(theta, known, self.recipe.step(t), needs.sketch)
+            j, losses, total, drawn = self._fused(theta, who, known, self.recipe.step(t), needs.sketch)
             own, asked = losses.gather(1, j[:, None])[:, 0], (known < 0)[:, None]
             seen = torch.where(asked | one_hot(j, losses.shape[1]), losses, torch.nan)
             return Replies(j, own, seen if needs.losses and bool(asked.any()) else None, total, drawn)
@@ -230,12 +231,15 @@ class FastEngine:
         return bool((known >= 0).all()) and len(torch.unique(known)) == len(known)
 
     def _fuses(self, theta: Params, device: torch.device) -> bool:
-        alone = model_count(theta) == len(self.clients)  # a model each: nobody judges the others'
-        if theta[self.first.weight].dtype != torch.float32 or alone:
-            return False
-        if not fused.applies(self.task, self.recipe, self.clients, device):
-            return False
-        return fused.bytes_needed(self.clients, theta[self.first.weight].shape) <= self.budget
+        """Whether kernels do it; of as many models it is found out once."""
+        weight = theta[self.first.weight]
+        if weight.shape not in self._kernels:
+            alone = len(weight) == len(self.clients)  # a model each: nobody judges the others'
+            covered = weight.dtype == torch.float32 and not alone
+            covered = covered and fused.applies(self.task, self.recipe, self.clients, device)
+            fits = covered and fused.bytes_needed(self.clients, weight.shape) <= self.budget
+            self._kernels[weight.shape] = fits
+        return self._kernels[weight.shape]
 
     def _fitting(self, theta: Params, count: int) -> Callable[[int], int]:
         """Clients of a chunk, by the samples that they are padded to: within half of the budget (Gram

@@ -1,0 +1,173 @@
+"""The samples of clients on a GPU for the fused round: fp16 parts, Gram matrices, tiles of rows.
+
+Rows stand one client after the other, whatever the clients' sizes. A row is [x 1] times a vector of units.
+Pixels are whole numbers up to 255, exact in fp16; their unit is 1/255. A float is the sum of two fp16 numbers
+to 22 bits of its column's largest, in a unit that is a power of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ifca.core.buckets import rows_of
+from ifca.data import Clients
+
+ROWS = 64  # samples of a tile
+HIGHEST = 1024.0  # what fp16 parts are scaled to: 64 times under the largest number
+PIECE = 2**26  # numbers that are prepared at once
+PIXEL = 1 / 255
+
+
+class Tiles(NamedTuple):
+    """Some clients' rows, one client after the other, and their tiles: those of the largest client first."""
+
+    size: Tensor  # [p] samples
+    start: Tensor  # [p] first row
+    gram: Tensor  # [p] where its Gram matrix begins
+    scale: Tensor  # [p] of its Gram matrix
+    tile: Tensor  # [p] first tile
+    client: Tensor  # [tiles] whose it is
+    first: Tensor  # [tiles] its first sample
+    whose: Tensor  # [rows] the client of a row
+    largest: int  # samples of a client
+
+
+def bytes_of(sizes: NDArray[np.int64], d: int, *, pixels: bool) -> int:
+    """What the rows and Gram matrices of clients of such sizes take."""
+    parts = 2 if pixels else 3
+    return int(sizes.sum()) * (2 * parts * _width(d) + 12) + 4 * int((_padded(sizes) ** 2).sum())
+
+
+def _width(d: int) -> int:
+    """Features, a one for the bias, and zeros up to what tensor cores like."""
+    return (d + 1 + 7) // 8 * 8
+
+
+def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows and columns of each client's Gram matrix."""
+    wide: NDArray[np.int64] = -(-sizes // ROWS) * ROWS
+    return wide
+
+
+class FusedRows:
+    """All clients' samples; made once for a run."""
+
+    def __init__(self, clients: Clients, device: torch.device) -> None:
+        self.sizes, self.offsets = clients.sizes, clients.offsets
+        self.device, self.pixels = device, clients.x.dtype == torch.uint8
+        self.d = int(clients.x[0].numel())
+        self.width = _width(self.d)
+        rows = int(self.offsets[-1])
+        self.unit = self._units(clients)
+        self.x = torch.zeros(rows, (2 if self.pixels else 3) * self.width, dtype=torch.float16, device=device)
+        self.y = torch.empty(rows, dtype=torch.int32, device=device)
+        for at in _slices(rows, self.d):
+            self._fill(at, *clients.at(at))
+        self.scale = torch.ones(len(self.sizes), device=device)
+        wide = _padded(self.sizes)
+        order = np.argsort(wide, kind="stable")  # Gram matrices of one width follow each other
+        self._gram_at = np.empty(len(wide), np.int64)
+        self._gram_at[order] = np.cumsum(wide[order] ** 2) - wide[order] ** 2
+        high, low = (torch.zeros(int((wide**2).sum()), dtype=torch.float16, device=device) for _ in range(2))
+        self.grams = high, low
+        for same in np.split(order, np.flatnonzero(np.diff(wide[order])) + 1):
+            for some in np.array_split(same, -(-len(same) * int(wide[same[0]]) * self.d // PIECE)):
+                self._fill_grams(clients, some, int(wide[same[0]]))
+        self.everyone = self.tiles(np.arange(len(self.sizes)))
+
+    def _units(self, clients: Clients) -> Tensor:
+        """1/255 of pixels; of floats the powers of two that bring each column's largest into fp16's range."""
+        unit = torch.full((self.width,), PIXEL, device=self.device)
+        if not self.pixels:
+            pieces = (clients.at(at)[0].flatten(1) for at in _slices(int(self.offsets[-1]), self.d))
+            largest = torch.stack([piece.abs().amax(0).float() for piece in pieces]).amax(0)
+            ratio = (largest.to(self.device) / HIGHEST).clamp(min=2.0**-100)
+            unit[: self.d], unit[self.d :] = torch.exp2(torch.ceil(torch.log2(ratio))), 1.0
+        return unit
+
+    def _fill(self, at: slice, x: Tensor, y: Tensor) -> None:
+        """Some rows: [X X] of pixels, [high high low] of floats; with a one for the bias."""
+        self.y[at] = y.to(self.device, torch.int32)
+        raw = x.to(self.device).flatten(1).float()
+        raw = raw if self.pixels else raw / self.unit[: self.d]
+        high = raw.half()
+        parts = [high, high] if self.pixels else [high, high, (raw - high.float()).half()]
+        for i, part in enumerate(parts):
+            self.x[at, i * self.width : i * self.width + self.d] = part
+        for i in range(2):
+            self.x[at, i * self.width + self.d] = 255.0 if self.pixels else 1.0
+
+    def _fill_grams(self, clients: Clients, who: NDArray[np.int64], wide: int) -> None:
+        """G = X X' + 1 1' of some clients whose matrices follow each other, times a power of two each."""
+        data = clients.padded(who, self.device, torch.float32, wide)  # pixels from 0 to 1
+        x, there = data.x.flatten(2), data.weight
+        with full_precision():
+            g = torch.bmm(x, x.transpose(1, 2)).add_(1)
+        g *= there[:, :, None] * there[:, None, :]
+        scale = torch.exp2(torch.floor(torch.log2(HIGHEST / g.abs().amax((1, 2)).clamp(min=2.0**-100))))
+        self.scale[torch.from_numpy(who).to(self.device)] = scale
+        g *= scale[:, None, None]
+        begin = int(self._gram_at[who[0]])
+        high, low = (part[begin : begin + g.numel()].view_as(g) for part in self.grams)
+        high.copy_(g)
+        low.copy_(g - high.float())
+
+    def tiles(self, who: NDArray[np.int64]) -> Tiles:
+        """Of some clients, in their order."""
+        sizes = self.sizes[who]
+        start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        order = np.argsort(-sizes, kind="stable")
+        count = _padded(sizes)[order] // ROWS
+        before = np.cumsum(count) - count
+        client = np.repeat(order, count)
+        first = (np.arange(len(client)) - np.repeat(before, count)) * ROWS
+        tile = np.empty_like(before)
+        tile[order] = before
+        numbers = (sizes, start[:-1], self._gram_at[who], tile, client, first, who)
+        size, begin, gram, at, client_of, first_of, place = (
+            torch.from_numpy(part).to(self.device) for part in numbers
+        )
+        whose = torch.repeat_interleave(size, output_size=int(start[-1]))
+        small = size.int(), client_of.int(), first_of.int()
+        return Tiles(
+            small[0], begin, gram, self.scale[place], at, small[1], small[2], whose, int(sizes.max())
+        )
+
+    def of(self, who: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Rows and classes of some clients."""
+        index = torch.from_numpy(rows_of(self.offsets, who)).to(self.device)
+        return self.x[index], self.y[index]
+
+    def features(self, x: Tensor) -> Tensor:
+        """Some rows as floats in their own units: [rows, d]."""
+        whole = x[:, : self.d].float()
+        if not self.pixels:
+            whole += x[:, 2 * self.width : 2 * self.width + self.d]
+        return whole * self.unit[: self.d]
+
+
+def _slices(rows: int, d: int) -> Iterator[slice]:
+    """All rows, some at a time."""
+    some = max(1, PIECE // d)
+    return (slice(i, min(rows, i + some)) for i in range(0, rows, some))
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """fp32 products without TF32 and fp16 products that reduce in float32, whatever the caller has set."""
+    flags = torch.backends.cuda.matmul
+    before = flags.allow_fp16_reduced_precision_reduction, torch.get_float32_matmul_precision()
+    flags.allow_fp16_reduced_precision_reduction = False
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        flags.allow_fp16_reduced_precision_reduction = before[0]
+        torch.set_float32_matmul_precision(before[1])

@@ -1,0 +1,112 @@
+"""What is left to add after the local steps of the fused round: sums by cluster, and sketches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ifca.core.sketch import Sketch
+from ifca.core.types import ClusterSum, Params
+from ifca.engines.cuda.fused_rows import FusedRows, Tiles
+
+SOME = 2**17  # rows of which sketches are made at once
+Names = tuple[str, str, str, str]
+"""The parameters: weights and biases of both layers."""
+Moved = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What local steps leave (fused_kernels.local_steps)."""
+
+
+class Turns(NamedTuple):
+    """Who takes part in a round: rows, classes and tiles; each one's weight; the model it was sent, or -1."""
+
+    x: Tensor
+    y: Tensor
+    tiles: Tiles
+    a: Tensor
+    known: Tensor
+
+
+class Judged(NamedTuple):
+    """What the identity pass leaves on the GPU."""
+
+    z: Tensor  # [rows, k h], to be multiplied by unit
+    unit: Tensor
+    losses: Tensor  # [p, k]
+    identity: Tensor  # [p]
+    to: Tensor  # [p] each client's first row in cluster order
+    order: Tensor  # [rows] in cluster order
+    members: Tensor  # [k] rows
+
+
+def cluster_sum(
+    data: FusedRows,
+    names: Names,
+    theta: Params,
+    turns: Turns,
+    judged: Judged,
+    moved: Moved,
+    members: list[int],
+    step: Tensor | None,
+) -> ClusterSum:
+    """Sum over i of s_ij w_i theta_i = (sum of w) theta_j - gamma (sum of w times what they moved by).
+
+    Of option I (no step) what they moved by is the gradient, and its sum is all that is asked for.
+    """
+    parts, scale, out, out_bias = moved
+    (k, h, _), width, d = theta[names[0]].shape, data.width, data.d
+    count = 1 if data.pixels else 2  # fp16 parts of X
+    words = turns.x.view(torch.int64)  # four numbers at a time: faster
+    x = words[:, (count - 1) * width // 4 : (2 * count - 1) * width // 4].index_select(0, judged.order)
+    x = x.view(torch.float16)
+    slopes, at = torch.zeros(k, count * width, 2 * h, device=x.device), 0
+    for j, rows in enumerate(members):
+        if rows:
+            product(x[at : at + rows].t(), parts[at : at + rows], slopes[j])
+        at += rows
+    first = slopes.view(k, count, width, 2, h).sum((1, 3)) * (data.unit[:, None] / scale)
+    first = first.transpose(1, 2).double()  # [k, h, width]
+    own = (judged.identity == torch.arange(k, device=x.device)[:, None]) * turns.a
+    later = [(own @ part.flatten(1)).view(k, *part.shape[1:]).double() for part in (out, out_bias)]
+    weight, total = own.double().sum(1), {}
+    for name, move in zip(names, (first[:, :, :d], first[:, :, d], *later), strict=True):
+        value = theta[name].double()
+        total[name] = move
+        if step is not None:
+            total[name] = weight.reshape(-1, *[1] * (value.dim() - 1)) * value - step * move
+    return ClusterSum(total, weight)
+
+
+def sketches(
+    sketch: Sketch,
+    data: FusedRows,
+    names: Names,
+    turns: Turns,
+    judged: Judged,
+    moved: Moved,
+    step: Tensor | None,
+) -> Tensor:
+    """Each client's update in a few numbers: [p, q], some rows at a time."""
+    parts, scale, out, out_bias = moved
+    weight, bias, *later = names
+    whose, rows = turns.tiles.whose, torch.arange(len(turns.y), device=scale.device)
+    place = torch.empty_like(rows).scatter_(0, judged.order, rows)
+    seen = torch.empty(len(rows), sketch.width, device=scale.device)
+    for at in range(0, len(rows), SOME):
+        some = slice(at, at + SOME)
+        high, low = parts[place[some]].float().chunk(2, 1)
+        s = (high + low) / (scale * turns.a[whose[some]][:, None])
+        x = data.features(turns.x[some])
+        seen[some] = (s @ sketch.left[weight]) * (x @ sketch.right[weight]) + s @ sketch.left[bias]
+    first = torch.segment_reduce(seen, "sum", lengths=turns.tiles.size.long(), axis=0)
+    rest = zip(later, (out, out_bias), strict=True)
+    found = first + sum(sketch.part(name, value) for name, value in rest)
+    return (found if step is None else -step * found).cpu()
+
+
+def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    """Of fp16 matrices, in float32; a CPU, on which this is tested, has no such product."""
+    if a.is_cuda:
+        return torch.mm(a, b, out_dtype=torch.float32, out=out)
+    return torch.mm(a.float(), b.float(), out=out)
