@@ -6,8 +6,8 @@ python -m benchmarks.private        [--seeds 0:5] [--workers 2] [--time-limit MI
 First --tune: for each row of the table the clip and the number of rounds with the lowest training loss on
 seed 1000, a line each in OUT/tune/runs.jsonl. Then the table's seeds, a line each in OUT/runs.jsonl, with
 what was chosen. No line is made twice: the same command goes on where it stopped. Of the lines
-OUT/summary.json is made. torch and numpy are enough: the noise multipliers are written down here, and a test
-compares them with the accountant.
+OUT/summary.json and OUT/table.md are made; docs/security.md shows the table. torch and numpy are enough: the
+noise multipliers are written down here, and a test compares them with the accountant.
 
 All clients take part in every round; adjacency is one client more or less, delta 1e-5. Public starts come
 from PUBLIC images that no client has.
@@ -17,22 +17,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.private_table import write_table
 
 from ifca.core.errors import InvalidInput
 from ifca.core.random import shuffled
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params
 from ifca.data import Federation, read_mnist
-from ifca.data.files import write_atomically
 from ifca.data.public.rotated import Images, rotated
 from ifca.models import mlp
 from ifca.runs.units.choice import chosen_names, chosen_seeds
@@ -200,34 +198,6 @@ def units(settings: tuple[str, ...], methods: tuple[str, ...], seeds: range, tun
     ]
 
 
-def write_summary(folder: Path) -> None:
-    """The rows of the table, from the seeds that are done."""
-    rows: dict[tuple[str, str], list[Line]] = {}
-    for line in read_lines(folder):
-        if "accuracy" in line and line["seed"] in SEEDS:
-            rows.setdefault((line["setting"], line["algorithm"]), []).append(line)
-    table = []
-    for (setting, method), lines in sorted(rows.items()):
-        values = [line["accuracy"] for line in sorted(lines, key=lambda line: int(line["seed"]))]
-        first = {name: lines[0][name] for name in ("epsilon", "noise", "clip", "rounds")}
-        table.append(
-            {
-                "data": f"Rotated MNIST, {SETTINGS[setting][0]} clients",
-                "method": method,
-                **first,
-                "delta": DELTA,
-                "accuracy": fmean(values),
-                "std": stdev(values) if len(values) > 1 else None,
-                "values": values,
-                "right": fmean(line["right"] for line in lines),
-            }
-        )
-    about = (
-        "accuracy over all test samples, each test client by the model with the lowest loss on its test data"
-    )
-    write_atomically(folder / "summary.json", json.dumps({"about": about, "rows": table}, indent=1).encode())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results", NAME))
@@ -255,7 +225,7 @@ def main() -> None:
             for unit in todo:  # refuse before anything is trained
                 chosen.constants(unit.setting, unit.algorithm)
             execute(todo, given.out, chosen, **where, on_line=say, seconds=seconds)
-            write_summary(given.out)
+            write_table(given.out, SETTINGS, METHODS, SEEDS)
 
 
 if __name__ == "__main__":

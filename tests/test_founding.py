@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 from torch.func import vmap
 
@@ -24,7 +25,16 @@ from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.methods import founding
-from ifca.methods.founding import distinct, founded, group_means, is_trial, numbered, own_is_best
+from ifca.methods.founding import (
+    distinct,
+    founded,
+    group_means,
+    is_trial,
+    numbered,
+    own_is_best,
+    points_of,
+    ward,
+)
 from ifca.methods.groups import FREE, HELD, memory_of
 from ifca.methods.referee import (
     Sums,
@@ -539,6 +549,26 @@ def test_of_very_many_clients_some_found_the_groups(monkeypatch: pytest.MonkeyPa
 
 
 def test_how_many_points_differ() -> None:
-    points = np.array([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [4.0, 2.0]])
+    points = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 3.0], [4.0, 2.0]])
     assert [distinct(points, most) for most in (1, 2, 3, 4, 9)] == [1, 2, 3, 3, 3]
     assert distinct(points[:2], 5) == 1
+
+
+def test_points_have_the_distances_of_the_models() -> None:
+    """Also of models that are all alike, and of clients that are the same."""
+    rng = np.random.default_rng(0)
+    models = torch.from_numpy(rng.normal(5.0, 1.0, (12, 300)))
+    models[7] = models[3]
+    points = torch.from_numpy(points_of(models))
+    assert points.shape == (12, 12)
+    torch.testing.assert_close(torch.cdist(points, points), torch.cdist(models, models), rtol=1e-6, atol=1e-4)
+    assert points_of(models[:1].expand(4, -1)).shape == (4, 4)
+
+
+def test_ward_s_tree_is_scikit_learn_s() -> None:
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(60, 5)) + 3 * rng.integers(0, 3, (60, 1))
+    keys = rng.integers(0, 2**63, 60).astype(np.uint64)
+    points -= points.mean(0)
+    theirs = torch.from_numpy(AgglomerativeClustering(4).fit_predict(points))
+    assert torch.equal(ward(points, 4, keys), numbered(theirs, keys))

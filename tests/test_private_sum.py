@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from benchmarks.private import METHODS, MULTIPLIERS
+from benchmarks.private_table import table
 
 from ifca.core.averages import fold, gradient_averaging, zero_sum
 from ifca.core.errors import InvalidInput
@@ -18,6 +22,7 @@ from ifca.core.types import ClientReply, ClusterState, ClusterSum, Params
 from ifca.methods.accountant import epsilon, noise_for, rounds_within
 from ifca.methods.averaging import initial_state
 from ifca.methods.private_sum import COUNT, ONE, Noise, clipped, noised
+from ifca.runs.units.lines import read_lines
 from ifca.training import fit
 from ifca.training.job import EngineName
 from tests.conftest import scalar_job
@@ -265,3 +270,16 @@ def test_the_benchmark_has_the_noise_of_the_accountant() -> None:
         assert 0.998 * budget < epsilon(noise, 1.0, rounds, DELTA) <= budget
     assert len(units((), (), range(5), tune=False)) == 5 * 2 * (4 * 4 + 1)
     assert len(units((), (), range(5), tune=True)) == 6 * 2 * 3 * 4
+
+
+def test_the_table_of_the_docs_is_made_from_the_lines() -> None:
+    root = Path(__file__).parent.parent
+    made = json.loads((root / "results" / "private" / "summary.json").read_text())
+    written = (root / "results" / "private" / "table.md").read_text()
+    assert table(made["rows"], METHODS) == written
+    assert written in (root / "docs" / "security.md").read_text()
+    lines = read_lines(root / "results" / "private")
+    first = made["rows"][0]
+    mine = [one for one in lines if one["setting"] == "m=1200 epsilon=1" and one["algorithm"] == "global"]
+    assert first["accuracy"] == pytest.approx(sum(one["accuracy"] for one in mine) / 5)
+    assert (first["epsilon"], first["noise"]) == (1, MULTIPLIERS[1, first["rounds"]])

@@ -42,7 +42,8 @@ def probes(axis: Axes3D) -> None:
     """The clients' solutions, along the three directions in which they differ most."""
     job = job_of(rotated_digits(), 4, 1)
     true = np.asarray(job.federation.train.true_cluster)
-    points = points_of(job.make_engine().solve().theta)
+    solved = job.make_engine().solve().theta
+    points = points_of(torch.cat([value.flatten(1) for value in solved.values()], 1).double())
     points = points - points.mean(0)
     main = points @ np.linalg.svd(points, full_matrices=False)[2][:3].T
     for j, kind in enumerate(np.unique(true)):

@@ -61,6 +61,9 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
             not task.classifies or task.objective is not None or task.penalty is not None
         )
     ),
+    "methods with a model for each client": (
+        lambda _task, recipe, _clients: method_of(recipe.algorithm).personal
+    ),
     "batch_size": lambda _task, recipe, _clients: recipe.batch_size is not None,
     "dp_epsilon, dp_noise": lambda _task, recipe, _clients: recipe.private,
 }

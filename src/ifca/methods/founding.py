@@ -28,6 +28,7 @@ from ifca.methods.referee import Sums, above_zero
 
 Floats = NDArray[np.float64]
 AGAIN = 16  # rounds after which free places are tried; then after four times as many, and so on
+FINE = 1e-12  # of the longest squared: what may be added to squared distances
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
 FOUNDERS, NUMBERS = 2**15, 2**26  # clients whose solutions are put into groups, and numbers of theirs
 
@@ -49,12 +50,12 @@ def founded(
     most = min(FOUNDERS, NUMBERS // sum(value[0].numel() for value in solutions.theta.values()))
     if int(here.sum()) > most:
         return _founded_by_some(solutions, compare, k, keys, alpha, most), None
-    points, keys = points_of({n: v[here] for n, v in solutions.theta.items()}), keys[here.numpy()]
-    groups = torch.full(here.shape, -1)
-    k = distinct(points, k)
+    flat = torch.cat([value[here].flatten(1) for value in solutions.theta.values()], 1).double()
+    groups, keys, k = torch.full(here.shape, -1), keys[here.numpy()], distinct(flat, k)
     if k < 2:
         groups[here] = 0
         return groups, None
+    points = points_of(flat)
     proposals = [k_means(points, k, keys), *([ward(points, k, keys)] if len(points) <= TREE else [])]
     if len(proposals) == 1 or torch.equal(*proposals):
         groups[here] = proposals[0]
@@ -85,13 +86,13 @@ def _founded_by_some(
     return groups
 
 
-def distinct(points: Floats, most: int) -> int:
+def distinct(points: Tensor, most: int) -> int:
     """How many different points there are, as far as that matters: most is the most that is counted."""
-    left = np.ones(len(points), np.bool_)
+    left = torch.ones(len(points), dtype=torch.bool, device=points.device)
     for count in range(most):
-        if not left.any():
+        if not bool(left.any()):
             return count
-        left &= (points != points[left.argmax()]).any(1)
+        left &= (points != points[left.int().argmax()]).any(1)
     return most
 
 
@@ -141,16 +142,17 @@ def group_means(theta: Params, groups: Tensor) -> Params:
     return {name: mean(value) for name, value in theta.items()}
 
 
-def points_of(solutions: Params) -> Floats:
-    """Models [m, ...] as points [m, at most m]: their coordinates in the space that they span.
+def points_of(flat: Tensor) -> Floats:
+    """Models [m, d] as points [m, at most m] around zero: their coordinates in the space that they span.
 
-    All distances stay as they are, and a clusterer has far fewer numbers to look at.
+    L of L L' = X X' has the distances of X but for FINE, and a clusterer has far fewer numbers to look at.
     """
-    flat = torch.cat([value.flatten(1) for value in solutions.values()], 1).double()
-    m, d = flat.shape
-    if m < d:
-        size, way = torch.linalg.eigh((flat - flat.mean(0)) @ (flat - flat.mean(0)).T)
-        flat = way * size.clamp(min=0).sqrt()
+    flat = flat - flat.mean(0)
+    if len(flat) < flat.shape[1]:
+        gram = flat @ flat.T
+        least = (FINE * gram.diagonal().max()).clamp(min=1e-200)
+        gram.diagonal().add_(least)  # it has no inverse: the points have mean zero
+        flat = torch.linalg.cholesky(gram)
     return flat.cpu().numpy()
 
 
@@ -158,14 +160,20 @@ def k_means(points: Floats, k: int, keys: UInts) -> Tensor:
     """A partition of the clients into k groups: [m]."""
     from sklearn.cluster import KMeans  # here: see core/metrics.py
 
-    return _in_order_of(keys, points, KMeans(k, n_init=10, random_state=0))
+    found = KMeans(k, n_init=10, random_state=0).fit_predict(points[np.argsort(keys, kind="stable")])
+    return _placed(found.astype(np.int64), keys)
 
 
 def ward(points: Floats, k: int, keys: UInts) -> Tensor:
-    """The same by Ward's tree."""
-    from sklearn.cluster import AgglomerativeClustering
+    """The same by Ward's tree. Distances of points around zero come from one product."""
+    from scipy.cluster.hierarchy import cut_tree, linkage
 
-    return _in_order_of(keys, points, AgglomerativeClustering(k))
+    points = points[np.argsort(keys, kind="stable")]
+    gram = points @ points.T
+    square = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
+    above = np.triu_indices(len(points), 1)
+    tree = linkage(np.sqrt(np.maximum(square[above], 0)), "ward")
+    return _placed(cut_tree(tree, k)[:, 0].astype(np.int64), keys)
 
 
 def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts) -> Tensor:
@@ -177,7 +185,7 @@ def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts
         own = {j: points[groups.numpy() == j] for j in set(groups.tolist())}
         spread = {j: float(np.square(some - some.mean(0)).sum()) for j, some in own.items()}
         most = max(sorted(spread), key=lambda j: spread[j])
-        if distinct(own[most], 2) < 2:
+        if distinct(torch.from_numpy(own[most]), 2) < 2:
             break
         inside = groups == most
         part = k_means(own[most], 2, keys[inside.numpy()])
@@ -185,12 +193,11 @@ def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts
     return groups
 
 
-def _in_order_of(keys: UInts, points: Floats, clusterer: object) -> Tensor:
-    """Clients in the order of their keys, so that it does not matter how they are listed."""
-    order = np.argsort(keys, kind="stable")
-    label = np.empty(len(points), np.int64)
-    label[order] = clusterer.fit_predict(points[order])  # type: ignore[attr-defined]
-    return numbered(torch.from_numpy(label), keys)
+def _placed(label: NDArray[np.int64], keys: UInts) -> Tensor:
+    """Labels of the clients in the order of their keys, so that it does not matter how they are listed."""
+    placed = np.empty_like(label)
+    placed[np.argsort(keys, kind="stable")] = label
+    return numbered(torch.from_numpy(placed), keys)
 
 
 def numbered(labels: Tensor, keys: UInts) -> Tensor:

@@ -234,11 +234,9 @@ class FastEngine:
         """Whether kernels do it; of as many models it is found out once."""
         weight = theta[self.first.weight]
         if weight.shape not in self._kernels:
-            alone = len(weight) == len(self.clients)  # a model each: nobody judges the others'
-            covered = weight.dtype == torch.float32 and not alone
-            covered = covered and fused.applies(self.task, self.recipe, self.clients, device)
-            fits = covered and fused.bytes_needed(self.clients, weight.shape) <= self.budget
-            self._kernels[weight.shape] = fits
+            covered = fused.applies(self.task, self.recipe, self.clients, device)
+            small = covered and fused.bytes_needed(self.clients, weight.shape) <= self.budget
+            self._kernels[weight.shape] = small and weight.dtype == torch.float32
         return self._kernels[weight.shape]
 
     def _fitting(self, theta: Params, count: int) -> Callable[[int], int]:
