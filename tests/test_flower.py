@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from ifca.bench.table_regimes import interactions
+from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.data import Federation, rotated_digits
 from ifca.engines.base import Engine
@@ -30,7 +31,7 @@ from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Sessio
 from ifca.engines.flower.agreement import agreed
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.engines.flower.members import Member, member_of, query_members
-from ifca.engines.flower.records import REPLY, from_record
+from ifca.engines.flower.records import CLUSTERED, REPLY, from_record, to_record, unpack
 from ifca.engines.live_models import compact
 from ifca.federation.clientapp import description, make_client_app
 from ifca.federation.strategy import IFCAStrategy, gather
@@ -336,3 +337,11 @@ def test_ten_megabytes_to_four_clients_take_less_than_half_a_second() -> None:
         return time.process_time() - before
 
     assert min(seconds(engine) for _ in range(8)) - min(seconds(loop) for _ in range(5)) < 0.5
+
+
+@pytest.mark.parametrize("shapes", [((),), ((2, 3), (3,))])
+def test_models_of_which_nobody_knows_how_many_there_are(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """Found by the fuzzer: a parameter without any dimension in a message."""
+    theta = {str(i): torch.zeros(shape) for i, shape in enumerate(shapes)}
+    with pytest.raises(InvalidInput, match="not equally many of every parameter"):
+        unpack(RecordDict({CLUSTERED: to_record(theta)}))

@@ -19,6 +19,7 @@ from ifca.core.errors import InvalidInput, RunFolderWarning
 from ifca.core.sketch import make_sketch
 from ifca.runs.config import read_config
 from ifca.runs.run import resume, run
+from ifca.runs.summary_file import read_summary, write_summary
 from ifca.training.checkpoint import FORMAT, OLDER, load_tensors, save_tensors
 from ifca.use.assign import assign_clients
 from tests.test_resume import assert_same_result
@@ -252,3 +253,12 @@ def test_the_order_of_parameters_in_a_file_decides_no_bit_of_a_sketch() -> None:
     other = dict(sorted(update.items()))
     assert [*other] != [*update]
     assert torch.equal(make_sketch(update, 0).of(update), make_sketch(other, 0).of(other))
+
+
+@pytest.mark.parametrize("places", [[0, 0], [5, 0]])
+def test_places_are_different_numbers_below_k(places: list[int], here: Path, tmp_path: Path) -> None:
+    """Found by the fuzzer: a page of a summary whose checksum fits what was altered."""
+    folder = shutil.copytree(here / "whole", tmp_path / "run")
+    write_summary(folder, {**read_summary(folder), "places": places})
+    with pytest.raises(InvalidInput, match=r"summary\.json: places must be different numbers below k"):
+        read_summary(folder)

@@ -88,6 +88,9 @@ def _read(out: Path, kind: type) -> tuple[Summary, Summary | None]:
         if known["run"] != run_id(out):
             told = f"was written by another run than this folder's (that of {RUN})"
             raise Unreadable(f"{out / SUMMARY}: {told}")
+    places = summary.get("places", ())
+    if len(set(places)) < len(places) or any(place >= summary["k"] for place in places):
+        raise Unreadable(f"{out / SUMMARY}: places must be different numbers below k, got {places[:9]}")
     return summary, known
 
 

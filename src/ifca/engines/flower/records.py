@@ -79,7 +79,10 @@ def pack(theta: Params, shared: frozenset[str]) -> dict[str, ArrayRecord]:
 def unpack(content: RecordDict) -> Params:
     """The inverse of pack: the k models, stacked. No more than one copy of shared layers is made."""
     many = from_record(content.array_records[CLUSTERED])
-    k = next(iter(many.values())).shape[0]
+    counts = {tuple(value.shape[:1]) for value in many.values()}
+    if len(counts) > 1 or () in counts:
+        raise InvalidInput("a message's models are not equally many of every parameter")
+    (k,) = counts.pop()
     once = from_record(content.array_records[SHARED]) if SHARED in content.array_records else {}
     return many | {name: value.expand(k, *value.shape) for name, value in once.items()}
 
