@@ -117,7 +117,7 @@ def _odd_arrays(rng: Random, given: dict[str, Any]) -> dict[str, Any]:
 def _cast(array: Any, kind: str) -> Any:
     try:
         return (array.real if np.iscomplexobj(array) else array).astype(kind)
-    except (OverflowError, TypeError, ValueError):
+    except (OverflowError, RuntimeError, TypeError, ValueError):
         return array
 
 

@@ -13,7 +13,7 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.reidentification import reidentified
 from ifca.data.drift_streams import change_points, drift_stream
-from ifca.use.bands import Known, alarms, bands_of
+from ifca.runs.bands import Known, alarms, bands_of
 from ifca.use.confidence import Calibration
 
 

@@ -292,6 +292,10 @@ def test_a_run_that_was_cut_off_has_a_page(whole: Path, tmp_path: Path) -> None:
     assert "not finished" in found.text
     assert "5 of 9 rounds" in found.text
     assert found.tiles["test accuracy"] == shown(json.loads(lines[4])["test_accuracy_train_rule"])
+    config = (folder / "config.toml").read_text()
+    assert 'engine = "vectorised"\n' in config
+    (folder / "config.toml").write_text(config.replace('engine = "vectorised"\n', ""))
+    assert LiveRun(folder).read().summary["engine"] == "vectorised"  # the default, found by the fuzzer
 
 
 @pytest.mark.parametrize(

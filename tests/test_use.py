@@ -20,12 +20,12 @@ from ifca.core.errors import InvalidInput
 from ifca.models import mlp
 from ifca.runs.config import read_config
 from ifca.runs.run import run
+from ifca.runs.usual import usual_losses
 from ifca.use.assign import assign_clients
 from ifca.use.export import Served, export_model
 from ifca.use.opened_run import open_trained
 from ifca.use.personal import Tuning
 from ifca.use.predict import predict
-from ifca.use.usual import usual_losses
 
 RULES = np.array([[2.0, -1.0, 0.5], [-1.0, 2.0, 0.0]])
 

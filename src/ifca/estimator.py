@@ -28,6 +28,7 @@ from ifca.runs.own_code import Code
 from ifca.runs.own_data_config import GIVEN, GivenData
 from ifca.runs.results import models_header, restart_report
 from ifca.runs.scaled import Scale
+from ifca.runs.usual import usual_losses_of
 from ifca.training import Fitted, Job, choose_device
 from ifca.training.job import Clusterer, EngineName
 from ifca.training.poor_fit import warn_of_poor_fit
@@ -37,7 +38,6 @@ from ifca.training.starts import Starts
 from ifca.use.grouped import Groups, training_data
 from ifca.use.saved_front import SavedFront
 from ifca.use.trained import Trained
-from ifca.use.usual import usual_losses_of
 
 
 class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track, Trust
+from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track, Trust, check_there
 from ifca.core.errors import Interrupted, InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Train a federation on Flower: simulated, or real.")
@@ -90,27 +90,38 @@ def server(
     ] = False,
     out: Out = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder.")] = None,
+    continues: Annotated[
+        Path | None,
+        typer.Option(
+            "--continue", help="A finished run whose models are trained on with the clients' new data."
+        ),
+    ] = None,
     quiet: Quiet = False,
     track: Track = None,
     trust: Trust = False,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
+    from ifca.federation.continuing import config_to_continue
     from ifca.federation.resuming import begun_config
     from ifca.federation.server import run_server
     from ifca.federation.superlink import SuperLinkAddress
     from ifca.report.terminal.show import watched
     from ifca.runs.chosen_job import chosen_job
-    from ifca.runs.run_folder import check_unused, next_directory
+    from ifca.runs.run_folder import CONFIG, check_unused, next_directory
 
     if insecure == (tls_dir is not None):
         raise InvalidInput("give --tls-dir (made by 'ifca federate keys'), or say --insecure")
-    if resume is not None and (config or settings or out):
+    if resume is not None and (config or settings or out or continues):
         raise InvalidInput("--resume takes the config and the folder of the run; give nothing else")
     if insecure:
         typer.echo(
             "warning: --insecure: nothing is encrypted, and whoever reaches the port may join", err=True
         )
+    if continues is not None and config is None:
+        check_there(continues)
+        config = continues / CONFIG
     chosen = begun_config(resume, trust) if resume else chosen_job(config, {}, settings=settings, trust=trust)
+    chosen = chosen if continues is None else config_to_continue(chosen, continues)
     folder = resume or out or next_directory(chosen)
     if resume is None:
         check_unused(folder)

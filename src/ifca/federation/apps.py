@@ -83,7 +83,7 @@ def client_app(
 
     def job_of(context: Context, mine: Federation) -> Job:
         whole = config_of(context, config)
-        alone = replace(whole, k=1, engine="loop", warm_start=None, attack=None)  # k is the server's
+        alone = replace(whole, k=1, engine="loop", warm_start=None, continues=None, attack=None)
         job = make_job(alone, scaled_alone(alone, mine, own_model=model is not None), code)
         told = whole.attack  # for a rehearsal: whether this client attacks
         job = replace(job, attack=None if told is None else told.by(mine.train, whole.seed))

@@ -25,14 +25,17 @@ from ifca.runs.own_data_config import FolderData
 PREPARED, STATISTICS = "preparation.json", "statistics"
 
 
-def prepare(session: Session, config: Config, out: Path, clients: int, timeout: float) -> None:
+def prepare(
+    session: Session, config: Config, out: Path, clients: int, timeout: float, earlier: str = ""
+) -> None:
     """Let the session know how tables are prepared: as the run kept it, or by what its clients tell.
 
-    Only a config of own files has tables. clients: nodes to wait for before they are asked.
+    Only a config of own files has tables. clients: nodes to wait for before they are asked. earlier: the
+    preparation of a run that is continued.
     """
     file = out / PREPARED
-    if file.exists():
-        session.preparation = file.read_text("utf-8")
+    if earlier or file.exists():
+        session.preparation = earlier or file.read_text("utf-8")
         return
     if not isinstance(config.data, FolderData):
         return

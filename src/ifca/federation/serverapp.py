@@ -20,17 +20,19 @@ from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.federation.client_manager import ClientManager, Joined
+from ifca.federation.continuing import Earlier, earlier_of, look_at, write_begin
 from ifca.federation.gate import LIMIT
 from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.federation.preparing import keep, prepare, with_preparation
 from ifca.models.task import Factory
 from ifca.runs.attack_config import check_on_flower
 from ifca.runs.config import Config, with_absolute_paths
+from ifca.runs.drift_words import report_lines
 from ifca.runs.make import make_job
 from ifca.runs.own_code import Code
 from ifca.runs.run import check_jobs, go_on
 from ifca.runs.run_code import code_of
-from ifca.runs.run_folder import CONFIG, FAULTS, PRIVATE, check_unused, new_directory
+from ifca.runs.run_folder import CHECKPOINT, CONFIG, FAULTS, PRIVATE, check_unused, new_directory
 from ifca.runs.summary_file import write_summary
 from ifca.training import Job
 
@@ -69,19 +71,29 @@ def serve(
     session.on_largest = partial(_tell_gate, out / PRIVATE)
     before, manager = session.roster, ClientManager(session, getattr(config.data, "classes", None))
     session.update_roster = manager.update_roster
-    wanted = terms.clients or terms.min_clients
-    prepare(session, config, out, wanted, terms.gather_timeout)
+    wanted, earlier = terms.clients or terms.min_clients, earlier_of(config)
+    told = "" if earlier is None else earlier.preparation
+    prepare(session, config, out, wanted, terms.gather_timeout, told)
     manager.wait_for(wanted, terms.gather_timeout)
     session.roster = replace(session.roster, begun=True)
     secret = _secret(out) if config.private and not seeded else None
     make = partial(_job, session, model, secret)
-    check_jobs(config, with_preparation(session.roster.federation(), session), code, make)
+    federation = _federation(session, earlier)
+    look = None
+    if earlier is not None and not (out / CHECKPOINT).exists():
+        look = look_at(make(config, federation, code), earlier)
+        config = replace(config, k=look.places)
+        for line in report_lines(look.found):
+            session.say(line)
+    check_jobs(config, federation, code, make)
     if not (out / CONFIG).exists():
         new_directory(config, out, code)
         keep(session, out)
         _keep_secret(secret, out)
+    if earlier is not None and look is not None:
+        write_begin(make(config, federation, code), config, out, look, earlier.run)
     while True:
-        federation = with_preparation(session.roster.federation(), session)
+        federation = _federation(session, earlier)
         add_clients_to_checkpoints(out, before, federation, config)
         write_atomically(out / ROSTER, json.dumps(session.roster.to_json(), indent=1).encode())
         before = session.roster
@@ -93,6 +105,12 @@ def serve(
     summary |= {"faults": dict(sorted(faults.counts.items())), "bytes_evaluation": session.evaluation_bytes}
     write_summary(out, summary)
     return summary
+
+
+def _federation(session: Session, earlier: Earlier | None) -> Federation:
+    """The server's view of its clients; prepared and scaled as in the run that is continued, if any is."""
+    found = with_preparation(session.roster.federation(), session)
+    return found if earlier is None else earlier.as_before(found)
 
 
 def _refuse_what_needs_the_data(config: Config) -> None:

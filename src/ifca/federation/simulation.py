@@ -51,6 +51,10 @@ def simulate(
     """
     if ray_address is not None and ray_address != "auto" and not is_listening(ray_address, "--ray-address"):
         raise InvalidInput(f"--ray-address: no Ray cluster answers at {ray_address}")  # Ray waits for ever
+    if config.continues is not None:
+        raise InvalidInput(
+            "continues: is for 'ifca federate server --continue', and 'ifca continue' where all data are here"
+        )
     config = with_absolute_paths(config)
     code = code_of(config)  # one version for the server and all clients
     clients = len(make_federation(config, code).train)

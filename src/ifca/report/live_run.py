@@ -19,7 +19,7 @@ from ifca.methods import facts_of
 from ifca.report.misfits import fitting_rounds
 from ifca.report.read_run import Record, RunFolder, is_finished, read_faults, read_run
 from ifca.runs.auto_rounds import rounds_of
-from ifca.runs.config import read_run_config
+from ifca.runs.config import Config, read_run_config
 from ifca.runs.over_seeds import is_over_seeds, seed_folders, seeds_summary
 from ifca.runs.record_schema import RoundRecord, ShownConfig
 from ifca.runs.run_code import RUN
@@ -158,7 +158,7 @@ def so_far(config: dict[str, Any], rounds: list[Record], folder: Path) -> dict[s
     tested = next((record for record in reversed(rounds) if record.get("test_loss") is not None), {})
     return {
         "algorithm": algorithm,
-        "engine": config.get("engine"),
+        "engine": config.get("engine", Config.engine),
         "device": None,
         "seed": config.get("seed", 0),
         "method": facts,

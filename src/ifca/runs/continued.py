@@ -20,9 +20,11 @@ from ifca.data.scaling import Scaling
 from ifca.data.sources.columns import Columns
 from ifca.data.sources.partly_labelled import Unlabelled, partly_labelled
 from ifca.engines.live_models import score_live
+from ifca.methods import method_of
 from ifca.runs.continued_schema import Continued
 from ifca.runs.own_data_config import OwnFiles
-from ifca.runs.summary_file import write_summary
+from ifca.runs.run_folder import open_directory
+from ifca.runs.summary_file import finished_summary, write_summary
 from ifca.training.checkpoint import models_of
 
 if TYPE_CHECKING:  # whoever reads a config needs no training
@@ -31,6 +33,19 @@ if TYPE_CHECKING:  # whoever reads a config needs no training
 
 CONTINUED = "continued.json"  # what the new data were found to be, before training
 MODELS = "models.safetensors"
+
+
+def can_go_on(directory: Path) -> None:
+    """Refuse what is no finished run whose clients choose among models."""
+    open_directory(directory)
+    if finished_summary(directory) is None:
+        raise InvalidInput(f"{directory}: is not finished; 'ifca resume {directory}' goes on")
+    name = models_of(directory / MODELS)[1]["algorithm"]
+    if ":" in name or not method_of(name).chooses:
+        raise InvalidInput(
+            f"{directory}: is a run of {name}; only with ifca and ifca-plain do clients choose among models, "
+            "so only their runs can be checked and continued"
+        )
 
 
 def earlier_models(config: Config) -> tuple[Params, dict[str, Any]]:

@@ -99,7 +99,7 @@ def report_lines(found: dict[str, Any]) -> Iterator[str]:
             "the run kept no samples apart, so what is usual was measured on samples that it trained on: new "
             "samples exceed that more often, and alarms may be false (data.test_share keeps some apart)"
         )
-    else:
+    elif found["level"]:
         yield (
             f"alarms are raised at level {found['level']:.0%}: where nothing has changed, about one check in "
             "a hundred raises any"

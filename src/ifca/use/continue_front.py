@@ -12,12 +12,12 @@ from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import InvalidInput
 from ifca.data import Federation
 from ifca.methods import method_of
+from ifca.runs.bands import known_clients, known_of_fitted
 from ifca.runs.continued import as_before, before_and_after
 from ifca.training import Fitted, Job, fit
 from ifca.training.continued_state import continued_state
 from ifca.training.preflight import check
 from ifca.training.starts import Starts
-from ifca.use.bands import known_clients, known_of_fitted
 from ifca.use.continue_run import places_for
 from ifca.use.drift_check import checked
 from ifca.use.grouped import Groups, rows_of

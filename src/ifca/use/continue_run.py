@@ -9,24 +9,22 @@ from typing import Any
 
 import torch
 
-from ifca.core.errors import InvalidInput
 from ifca.data.files import write_atomically
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of
 from ifca.methods import method_of
 from ifca.runs.auto_k import MOST
+from ifca.runs.bands import known_clients
 from ifca.runs.chosen_job import TEST_SHARE
 from ifca.runs.config import Config, config_dict, config_of, with_absolute_paths, without_none
-from ifca.runs.continued import CONTINUED, as_before, read_new
+from ifca.runs.continued import CONTINUED, as_before, can_go_on, read_new
 from ifca.runs.make import make_job
 from ifca.runs.own_data_config import FolderData, TableData
 from ifca.runs.run import go_on
 from ifca.runs.run_code import FIELDS, kept_code, run_id
 from ifca.runs.run_folder import check_unused, new_directory, open_directory, write_start
-from ifca.runs.summary_file import finished_summary
 from ifca.training.continued_state import continued_state
 from ifca.training.preflight import check
-from ifca.use.bands import known_clients
 from ifca.use.drift_check import checked
 from ifca.use.opened_run import open_trained
 from ifca.use.trained import Trained
@@ -89,17 +87,8 @@ def continue_run(
 
 def _opened(directory: Path, trust: bool) -> Trained:
     """A finished run whose clients choose among models."""
-    open_directory(directory)
-    if finished_summary(directory) is None:
-        raise InvalidInput(f"{directory}: is not finished; 'ifca resume {directory}' goes on")
-    trained = open_trained(directory, trust)
-    name = trained.header["algorithm"]
-    if ":" in name or not method_of(name).chooses:
-        raise InvalidInput(
-            f"{directory}: is a run of {name}; only with ifca and ifca-plain do clients choose among models, "
-            "so only their runs can be checked and continued"
-        )
-    return trained
+    can_go_on(directory)
+    return open_trained(directory, trust)
 
 
 def places_for(trained: Trained, misfits: int) -> int:

@@ -16,8 +16,8 @@ from ifca.core.identity import identity
 from ifca.data import Clients
 from ifca.data.sources.partly_labelled import Unlabelled
 from ifca.methods.referee import Sums, above_zero
+from ifca.runs.bands import LEVEL, Known, alarms, bands_of
 from ifca.runs.drift_words import client_alarm, cluster_alarm
-from ifca.use.bands import LEVEL, Known, alarms, bands_of
 from ifca.use.confidence import Calibration, by_confidence, largest_probabilities
 from ifca.use.trained import Trained
 

@@ -16,9 +16,9 @@ from ifca.runs.personal_results import experience_of
 from ifca.runs.run_code import RUN, kept_code, run_id
 from ifca.runs.run_folder import open_directory
 from ifca.runs.summary_file import MODELS, finished_summary
+from ifca.runs.usual import usual_losses
 from ifca.training.checkpoint import models_of
 from ifca.use.trained import Trained
-from ifca.use.usual import usual_losses
 
 NEEDED = ("input_shape", "outputs", "classes")  # of a header; the first versions did not write them
 

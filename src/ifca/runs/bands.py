@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from ifca.core.errors import InvalidInput
 from ifca.runs.clients_table import CLIENTS, read_clients
+from ifca.runs.usual import limits
 from ifca.training import Fitted
-from ifca.use.usual import limits
 
 LEVEL = 0.01  # of all alarms of one look together (see alarms)
 
