@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 from ifca.engines.flower.local_grid import LocalGrid
 from ifca.federation.apps import client_app
-from ifca.federation.continuing import config_to_continue
+from ifca.federation.continued_server import config_to_continue
 from ifca.federation.serverapp import serve
 
 NAMES = tuple(f"site-{i}" for i in range(8))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -44,16 +44,14 @@ def continue_command(
     """Train on from a run's models with new data of its clients; the run itself stays as it is."""
     check_there(directory)
     from ifca.report.terminal.show import watched
-    from ifca.runs.clients_table import read_clients
-    from ifca.runs.drift_words import compared_lines, new_models, report_lines
+    from ifca.runs.drift_words import report_lines
     from ifca.runs.run_folder import next_directory, open_directory
     from ifca.use.continue_run import continue_run
 
     folder = out or next_directory(open_directory(directory), verb="continued")
-    kept: list[dict[str, Any]] = []
 
     def train(told: object) -> None:
-        summary = continue_run(
+        continue_run(
             directory,
             data,
             folder,
@@ -63,9 +61,18 @@ def continue_command(
             trust=trust,
             told=lambda found: typer.echo("\n".join(report_lines(found))),
         )
-        kept.append(summary)
 
     watched(train, folder, quiet, track)
+    say_what_it_brought(folder)
+
+
+def say_what_it_brought(folder: Path) -> None:
+    """After a run that continued another: which models are new, and how clients are served now."""
+    from ifca.runs.clients_table import read_clients
+    from ifca.runs.drift_words import compared_lines, new_models
+    from ifca.runs.summary_file import read_summary
+
+    summary = read_summary(folder)
     clusters = {row["id"]: int(row["cluster"]) for row in read_clients(folder)}
-    for line in (*new_models(kept[0], clusters), *compared_lines(kept[0]["continued"])):
+    for line in (*new_models(summary, clusters), *compared_lines(summary["continued"])):
         typer.echo(line)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ifca.cli.continuing import say_what_it_brought
 from ifca.cli.options import ConfigFile, Out, Quiet, Settings, Track, Trust, check_there
 from ifca.core.errors import Interrupted, InvalidInput
 
@@ -101,7 +102,7 @@ def server(
     trust: Trust = False,
 ) -> None:
     """Serve one run to the clients that connect, then stop."""
-    from ifca.federation.continuing import config_to_continue
+    from ifca.federation.continued_server import config_to_continue
     from ifca.federation.resuming import begun_config
     from ifca.federation.server import run_server
     from ifca.federation.superlink import SuperLinkAddress
@@ -134,6 +135,8 @@ def server(
         raise Interrupted(
             f"interrupted; 'ifca federate server --resume {folder}' goes on, with the same port and keys"
         ) from None
+    if chosen.continues is not None:
+        say_what_it_brought(folder)
 
 
 @app.command()

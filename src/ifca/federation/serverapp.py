@@ -20,7 +20,7 @@ from ifca.data.jsonl import append_jsonl, read_jsonl
 from ifca.engines.flower import Exchange, FaultLog, FlowerEngine, Roster, Session, Terms
 from ifca.engines.flower.faults import Fault
 from ifca.federation.client_manager import ClientManager, Joined
-from ifca.federation.continuing import Earlier, earlier_of, look_at, write_begin
+from ifca.federation.continued_server import Earlier, earlier_of, look_at, write_begin
 from ifca.federation.gate import LIMIT
 from ifca.federation.joining import add_clients_to_checkpoints
 from ifca.federation.preparing import keep, prepare, with_preparation
