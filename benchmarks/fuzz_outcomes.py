@@ -99,7 +99,9 @@ def _ring(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _place() -> str:
-    """The innermost line of ifca's."""
+    """The innermost line of ifca's, or of the fuzzer's own."""
     frames = traceback.extract_tb(sys.exc_info()[2])
-    ours = [frame for frame in frames if "/ifca/" in frame.filename] or frames
-    return f"{ours[-1].filename.rpartition('/ifca/')[2]}:{ours[-1].lineno}" if ours else "?"
+    for room in ("ifca", "benchmarks"):
+        if ours := [frame for frame in frames if f"/{room}/" in frame.filename]:
+            return f"{ours[-1].filename.rpartition(f'/{room}/')[2]}:{ours[-1].lineno}"
+    return "?"
