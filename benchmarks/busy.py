@@ -2,8 +2,9 @@
 
 python -m benchmarks.busy --out results/bench/busy.json [--repeats 3] [--set rounds=20]
 
-'ifca run' alone and beside one busy loop per core take turns; --spin adds runs with threads that wait in
-circles, which is what torch does by itself. An idle machine is needed, or both are busy.
+'ifca run' alone and beside one busy loop per core take turns. Its threads wait as ifca lets them (they turn
+in circles for microseconds, then sleep); --others adds runs in which they sleep at once, and in which they
+turn in circles, which is what torch does by itself. An idle machine is needed, or both are busy.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--set", action="append", default=[], help="key=value of the config")
-    parser.add_argument("--spin", action="store_true")
+    parser.add_argument("--others", action="store_true")
     given = parser.parse_args()
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     found: dict[str, list[float]] = {}
-    for policy in ("passive", *(["active"] if given.spin else [])):
+    policies = ("own", *(["passive", "active"] if given.others else []))
+    for policy in policies:
         for _ in range(given.repeats):
             for loops in (0, cores):
                 spent = run_seconds(loops, policy, given.set)
@@ -41,8 +43,7 @@ def main() -> None:
                 print(f"{policy}, {loops} busy loops: {spent:.1f} s", flush=True)
     ratios = {
         policy: median(found[f"{policy}, {cores} busy loops"]) / median(found[f"{policy}, 0 busy loops"])
-        for policy in ("passive", "active")
-        if f"{policy}, 0 busy loops" in found
+        for policy in policies
     }
     told = {"load_before": load, "cores": cores, "commit": commit_of(PACKAGE), "versions": versions()}
     content = {"seconds": found, "times_as_long": ratios, "settings": given.set, **told}
@@ -57,7 +58,7 @@ def run_seconds(loops: int, policy: str, settings: list[str]) -> float:
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "ifca", "run", "--quiet", "--out", f"{folder}/run"]
             command += [part for setting in settings for part in ("--set", setting)]
-            environment = {**os.environ, "OMP_WAIT_POLICY": policy}
+            environment = dict(os.environ) | ({} if policy == "own" else {"OMP_WAIT_POLICY": policy})
             before = time.perf_counter()
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
             return time.perf_counter() - before

@@ -1,7 +1,7 @@
 """How long a round takes with each rule of aggregation, against the mean, in one run on one machine.
 
-    python benchmarks/rules.py                          # 1,200 clients, the paper's network of 784-200-10
-    python benchmarks/rules.py --clients 120 --rules clip,nnm+median
+    python -m benchmarks.rules                          # 1,200 clients, the paper's network of 784-200-10
+    python -m benchmarks.rules --clients 120 --rules clip,nnm+median
 
 The round is that of training, by the engine that a run would take: identities among k models, local steps,
 aggregation. Pixels and labels are random, because times do not depend on them. Rules take turns, and the best
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,11 @@ import torch
 
 from ifca.core.recipe import Recipe
 from ifca.data import Federation
+from ifca.data.files import write_atomically
 from ifca.engines.base import TurnEngine
 from ifca.methods.robust_rules import MIXED, ROBUST
 from ifca.models import mlp
+from ifca.runs.units.execute import PACKAGE, commit_of, versions
 from ifca.training import Job
 from ifca.training.start import start
 
@@ -55,8 +58,9 @@ def main() -> None:
         print(f"| {row['rule']} | {row['seconds']:.2f} | {row['ratio']:.2f} |")
     if given.out is not None:
         settings = {name: value for name, value in vars(given).items() if name not in ("rules", "out")}
-        settings |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
-        given.out.write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
+        settings |= {"threads": torch.get_num_threads(), "load": os.getloadavg()[0]}
+        content = {"settings": settings, "rows": rows, "commit": commit_of(PACKAGE), "versions": versions()}
+        write_atomically(given.out, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def job_of(given: argparse.Namespace, rule: str) -> Job:

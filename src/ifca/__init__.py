@@ -47,11 +47,12 @@ else:
 
 
 def _let_threads_sleep() -> None:
-    """Threads that wait for each other sleep instead of turning in circles: where other programs keep the
-    cores busy, a round takes a few times as long then, not fifty times. Read when torch is imported.
+    """Threads that wait for each other turn in circles for microseconds and then sleep: where other programs
+    keep the cores busy, a round takes twice as long then, not fourteen times (benchmarks/busy.py). Read when
+    torch is imported.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
-        os.environ["OMP_WAIT_POLICY"] = "passive"
+        os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}
 
 
 _let_threads_sleep()
