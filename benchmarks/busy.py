@@ -4,7 +4,8 @@ python -m benchmarks.busy --out results/bench/busy.json [--repeats 3] [--set rou
 
 'ifca run' alone and beside one busy loop per core take turns. Its threads wait as ifca lets them (they turn
 in circles for microseconds, then sleep); --others adds runs in which they sleep at once, and in which they
-turn in circles, which is what torch does by itself. An idle machine is needed, or both are busy.
+turn in circles, which is what torch does by itself. What is measured is added to OUT. An idle machine is
+needed, or both are busy.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def main() -> None:
     }
     told = {"load_before": load, "cores": cores, "commit": commit_of(PACKAGE), "versions": versions()}
     content = {"seconds": found, "times_as_long": ratios, "settings": given.set, **told}
-    write_atomically(given.out, (json.dumps(content, indent=1) + "\n").encode())
+    before = json.loads(given.out.read_text()) if given.out.exists() else []
+    write_atomically(given.out, (json.dumps([*before, content], indent=1) + "\n").encode())
     print(*(f"{policy}: {ratio:.2f} times as long" for policy, ratio in ratios.items()), sep="\n")
 
 

@@ -27,6 +27,9 @@ from ifca.core.errors import InvalidInput
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Part
 from ifca.data import Federation, rotated_digits
+from ifca.report.badly_served import spoiled_clusters
+from ifca.report.page import page
+from ifca.report.read_run import read_run
 from ifca.runs.attack_config import AttackConfig
 from ifca.runs.config import read_config, write_config
 from ifca.runs.rehearse import rehearse
@@ -196,6 +199,27 @@ def test_results_are_over_honest_clients_and_no_input_is_changed(unequal: Federa
     start, end = unequal.train.offsets[2:4]
     assert not bool(flipped[:start].any() | flipped[end:].any())
     assert bool(flipped[start:end].any())
+
+
+@pytest.mark.parametrize("name", ["sign-flip", "lie-losses"])
+def test_who_sends_nothing_attacks_nobody(name: str, unequal: Federation) -> None:
+    """Local models under an attack on replies: everybody's is what it is without."""
+    job = make_job(unequal, Recipe("local", rounds=3))
+    attack = attackers(name, ids=unequal.train.ids, keys=unequal.train.keys, true=None, share=0.3)
+    honest, attacked = fit(job).state.theta, fit(replace(job, attack=attack)).state.theta
+    assert all(torch.equal(honest[part], attacked[part]) for part in honest)
+
+
+def test_a_cluster_that_half_of_its_clients_spoil_is_named(tmp_path: Path) -> None:
+    """Against models of their own, which an attack on replies does not reach."""
+    settings = ["data.samples=50", "rounds=40", "device=cpu", 'baselines=["local"]']
+    hostile = ["attack.name=sign-flip", "attack.share=0.5"]
+    summary = run(read_config(None, [*settings, *hostile]), tmp_path / "run")
+    (found,) = summary["worse_than"]["ifca"]["local"]["clusters"]
+    assert summary["clusters"][found["cluster"]]["clients"] == 28 - 3
+    (sentence,) = spoiled_clusters(read_run(tmp_path / "run"))
+    assert f"Cluster {found['cluster']} is served worse than by local: 12 of 12 clients" in sentence
+    assert sentence in page([read_run(tmp_path / "run")])
 
 
 def test_a_backdoor_opens() -> None:

@@ -24,7 +24,7 @@ from ifca.report.read_run import read_run
 from ifca.report.terminal.run_tables import badly_served_table
 from ifca.runs.config import read_config
 from ifca.runs.run import compare, resume, run
-from ifca.runs.served import compared
+from ifca.runs.served import compared, spoiled
 from ifca.training import Job, fit
 from ifca.training.unseen import halves
 from tests.conftest import groups, make_job
@@ -169,6 +169,8 @@ def test_a_comparison_says_who_is_worse_off(whole: Path) -> None:
     for name, others in summary["worse_than"].items():
         for other, told in others.items():
             who = [i for i, value in found[name].items() if value < found[other][i]]
+            spoiled = told.pop("clusters", None)
+            assert (spoiled is None) == (name in ("global", "local"))
             assert told == {
                 "clients": len(found[name]),
                 "worse": len(who),
@@ -181,6 +183,17 @@ def test_a_comparison_says_who_is_worse_off(whole: Path) -> None:
     assert summary["baselines"]["global"]["worse_than"] is None  # a run alone
     assert summary["nmi"] == summary["v_measure"]
     assert summary["baselines"]["local"]["nmi"] is None
+
+
+def test_a_spoiled_cluster_by_hand() -> None:
+    """Of two clusters: eight of eight by chance have 2^-8 = 0.0039, below 0.01 / 2; seven of eight not."""
+    rows = [{"id": f"{j}{i}", "cluster": str(j)} for j in (0, 1) for i in range(9)]
+    other = {row["id"]: 0.5 for row in rows}
+    mine = {row["id"]: 0.4 for row in rows} | {"08": 0.5, "17": 0.6, "18": 0.5}  # the last are ties
+    expected = {"cluster": 0, "clients": 8, "worse": 8, "p": 2**-8}
+    assert spoiled(rows, mine, other, "accuracy") == [expected]
+    assert spoiled(rows, mine, other, "loss") == []  # there 0.4 is the better one
+    assert spoiled(rows, {}, other, "accuracy") == []
 
 
 def test_in_regression_losses_are_compared(tmp_path: Path) -> None:
@@ -244,7 +257,10 @@ def test_a_run_with_clients_never_seen_says_how_they_are_served(tmp_path: Path) 
     assert summaries["local"]["test_accuracy_worst_tenth"] is None
     told = compared([(folder, summaries[name]) for name, folder in folders.items()])
     assert told["oneshot"]["global"]["clients"] == 7
-    assert told["oneshot"]["local"] == {"clients": 0, "worse": 0, "share": None, "who": []}
+    assert told["oneshot"]["local"] == {
+        **{"clients": 0, "worse": 0, "share": None, "who": []},
+        "clusters": [],
+    }
     found = page([read_run(folders["oneshot"])])
     assert "never seen (7)" in found
     assert f"{100 * mine['test_accuracy_unseen']:.2f} %" in found

@@ -48,8 +48,8 @@ else:
 
 def _let_threads_sleep() -> None:
     """Threads that wait for each other turn in circles for microseconds and then sleep: where other programs
-    keep the cores busy, a round takes twice as long then, not fourteen times (benchmarks/busy.py). Read when
-    torch is imported.
+    keep the cores busy, those that turn in circles for long can wait for a processor for minutes
+    (benchmarks/busy.py). Read when torch is imported.
     """
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"} & set(os.environ):
         os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "10000"}

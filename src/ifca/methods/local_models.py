@@ -46,5 +46,6 @@ LOCAL = Method(
     joined=joined,
     clustered=False,
     personal=True,
+    alone=True,
     one_start=True,
 )

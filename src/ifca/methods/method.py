@@ -164,6 +164,7 @@ class Method:
     """recipe, task -> nothing; refuses in a sentence what the method cannot train."""
     clustered: bool = True  # k clusters are looked for; else one model for all, or one for each
     personal: bool = False  # a model per client
+    alone: bool = False  # nothing that a client trains is ever sent
     gradients: bool = False  # clients send gradients and other changes, never models, whatever the option
     one_start: bool = False  # all models begin as one
     chooses: bool = False  # clients choose among the models (line 6), in the end once more

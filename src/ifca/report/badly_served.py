@@ -50,6 +50,19 @@ def worse_off(run: RunFolder) -> list[str]:
     return sentences
 
 
+def spoiled_clusters(run: RunFolder) -> list[str]:
+    """A sentence for each cluster whose clients a simple method serves better, beyond chance."""
+    told: dict[str, Any] = (run.summary.get("worse_than") or {}).get(run.summary["algorithm"], {})
+    titles = {other.summary["algorithm"]: title_of(other.summary) for other in run.baselines.values()}
+    return [
+        f"Cluster {one['cluster']} is served worse than by {titles[name]}: {one['worse']:,} of "
+        f"{one['clients']:,} clients (p = {one['p']:.2g}). Its model does not fit them: they are unlike, or "
+        "some of them spoil it."
+        for name, found in told.items()
+        for one in (found.get("clusters") or () if name in titles else ())
+    ]
+
+
 def _unseen(key: str) -> str:
     return key.replace("worst_tenth", "unseen")
 

@@ -20,6 +20,9 @@ from ifca.training import Fitted
 from ifca.training.evaluate import Evaluation
 
 Summary = dict[str, Any]
+Table = list[dict[str, str]]
+"""The rows of clients.csv."""
+LEVEL = 0.01  # of all clusters of a run against one simple method
 
 
 def served_numbers(fitted: Fitted) -> dict[str, Any]:
@@ -63,12 +66,14 @@ def compared(runs: list[tuple[Path, Summary]]) -> dict[str, dict[str, Any]]:
     A simple algorithm looks for no clusters: one model for all, or one for each client.
     """
     tables = {summary["algorithm"]: read_clients(folder) for folder, summary in runs}
+    grouped = {summary["algorithm"] for _, summary in runs if _facts(summary)["clustered"]}
     kind = "accuracy" if any(_scores(rows, "accuracy") for rows in tables.values()) else "loss"
     scores = {name: _scores(rows, kind) for name, rows in tables.items()}
     simple = [summary["algorithm"] for _, summary in runs if not _facts(summary)["clustered"]]
     return {
         name: {
             other: _against(mine, scores[other], higher_is_better=kind == "accuracy")
+            | ({"clusters": spoiled(tables[name], mine, scores[other], kind)} if name in grouped else {})
             for other in simple
             if other != name
         }
@@ -81,7 +86,7 @@ def _facts(summary: Summary) -> dict[str, Any]:
     return summary.get("method") or facts_of(summary["algorithm"])
 
 
-def _scores(rows: list[dict[str, str]], kind: str) -> dict[str, float]:
+def _scores(rows: Table, kind: str) -> dict[str, float]:
     """Client -> its test accuracy or loss, of those that have it."""
     cells = {row["id"]: row.get(f"test_{kind}_train_rule") or row.get(f"test_{kind}_unseen") for row in rows}
     values = {name: float(cell) for name, cell in cells.items() if cell}
@@ -92,3 +97,22 @@ def _against(mine: dict[str, float], other: dict[str, float], *, higher_is_bette
     both = len(mine.keys() & other.keys())
     who = served_worse(mine, other, higher_is_better=higher_is_better)
     return {"clients": both, "worse": len(who), "share": len(who) / both if both else None, "who": who}
+
+
+def spoiled(
+    rows: Table, mine: dict[str, float], other: dict[str, float], kind: str
+) -> list[dict[str, float | int]]:
+    """Clusters whose clients another method serves better, by a sign test at LEVEL over their number."""
+    from scipy.stats import binomtest  # here: it takes a second to import
+
+    cluster = {row["id"]: int(row["cluster"]) for row in rows}
+    unlike = [name for name in mine if name in other and mine[name] != other[name]]  # a tie says nothing
+    found, clusters = [], sorted(set(cluster.values()))
+    worse = set(served_worse(mine, other, higher_is_better=kind == "accuracy"))
+    for j in clusters:
+        own = [name for name in unlike if cluster[name] == j]
+        lost = sum(name in worse for name in own)
+        p = float(binomtest(lost, len(own), alternative="greater").pvalue) if own else 1.0
+        if p <= LEVEL / len(clusters):
+            found.append({"cluster": j, "clients": len(own), "worse": lost, "p": p})
+    return found

@@ -69,6 +69,15 @@ class Qualities(TypedDict):
     clusters: list[Quality] | None
 
 
+class Spoiled(TypedDict):
+    """A cluster whose clients another method serves better: of those that differ, by a sign test."""
+
+    cluster: Count
+    clients: Count
+    worse: Count
+    p: Number
+
+
 class Served(TypedDict):
     """The clients that another method serves better."""
 
@@ -76,6 +85,7 @@ class Served(TypedDict):
     worse: Count
     share: Known
     who: list[str]
+    clusters: NotRequired[list[Spoiled]]
 
 
 class Rejected(TypedDict):

@@ -207,14 +207,19 @@ class Job:
         made: Engine = engine
         if self.ranks is not None:
             made = DistributedEngine(self.ranks, engine, self.federation.train, trains.train)
-        elif self.attack is not None and self.attack.kind.lies:
-            made = Lying(engine, self.attack)
+        elif self.attacked is not None and self.attacked.kind.lies:
+            made = Lying(engine, self.attacked)
         return Losing(made, self.recipe, self.federation.train) if self.recipe.lost_replies else made
+
+    @property
+    def attacked(self) -> Attack | None:
+        """The attack on replies and data; where nothing is sent, on the attackers' own data alone."""
+        return self.attack.on_data if self.attack is not None and self.method.alone else self.attack
 
     def engine_of(self, clients: Clients) -> TurnEngine:
         """What maps turns over some clients."""
         parts = self.task, self.recipe, clients
-        more: Any = {"budget": self.budget or default_budget(self.device), "attack": self.attack}
+        more: Any = {"budget": self.budget or default_budget(self.device), "attack": self.attacked}
         if self.engine == "loop":
             return LoopEngine(*parts, **more)
         if self.fast_path and applies(self.task, self.recipe):

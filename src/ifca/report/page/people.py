@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from ifca.report.badly_served import badly_served, worse_off
+from ifca.report.badly_served import badly_served, spoiled_clusters, worse_off
 from ifca.report.page.axes import Ticks, nice
 from ifca.report.page.charts import bars
 from ifca.report.page.parts import Section, figure, folded, paragraph, table
@@ -131,7 +131,9 @@ def _badly(run: RunFolder) -> Markup:
         return Markup("")
     title, heads, rows = found
     body = table(heads, rows, caption=title)
-    return body + (paragraph(" ".join(told)) if (told := worse_off(run)) else Markup(""))
+    return body + (
+        paragraph(" ".join(told)) if (told := [*spoiled_clusters(run), *worse_off(run)]) else Markup("")
+    )
 
 
 def _worst(found: Scores) -> Markup:

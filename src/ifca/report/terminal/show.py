@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from ifca.core.callbacks import Callback, Several, Silent, Training
+from ifca.report.badly_served import spoiled_clusters
 from ifca.report.ending_words import DIVERGED, ending_sentences, grew_worse
 from ifca.report.live_run import LiveRun
 from ifca.report.personal_words import personal_sentence
@@ -83,6 +84,8 @@ def show(console: Console, folder: Path) -> None:
     console.print(comparison_table(finished))
     if (badly := badly_served_table(finished)) is not None:
         console.print(badly)
+    for sentence in spoiled_clusters(finished):
+        _say(console, sentence)
     if summary.get("test_metrics"):
         console.print(metrics_table(finished))
     if summary.get("personalised"):
