@@ -34,6 +34,7 @@ NAMED = (
     "cfl",
     "clove",
     "fedem",
+    "fedrc",
     "giant",
     "mocha",
     "median",

@@ -136,6 +136,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "apfl": {"algorithm": "apfl", "local_epochs": 1, "batch_size": 3},
     "mapper": {"algorithm": "mapper", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
     "fedem": {"algorithm": "fedem"},
+    "fedrc": {"algorithm": "fedrc", "k": 3},
+    "fedrc-epochs": {"algorithm": "fedrc", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
     "fedem-epochs": {"algorithm": "fedem", "local_epochs": 1, "batch_size": 4, "participation": 0.7, "k": 3},
     "plain-momentum": {"optimizer": "momentum", "weight_decay": 0.1, "step_size": 0.05},
     "plain-adam-epochs": {"optimizer": "adam", "step_size": 0.02, "local_epochs": 2, "batch_size": 3},

@@ -103,6 +103,16 @@ def test_fedem() -> None:
     assert found["w"].tolist() == pytest.approx([0.2 * q, 1.0])
 
 
+def test_fedrc() -> None:
+    """Losses 1 and 0, class 1, whose share is 1/2 in model 0 and 4/5 in model 1: q ~ (1/e / 0.5, 1 / 0.8)."""
+    table = [[0.25, 0.25], [0.1, 0.4]]
+    found = turn("fedrc", {"w": [0.0, 1.0], "pi": [0.5, 0.5], "labels": table})
+    q = (2 / np.e) / (2 / np.e + 1.25)
+    assert found["pi"].tolist() == pytest.approx([q, 1 - q])
+    assert found["w"].tolist() == pytest.approx([0.2 * q, 1.0])
+    assert found["labels"].tolist() == [pytest.approx([0, q]), pytest.approx([0, 1 - q])]
+
+
 def test_mapper() -> None:
     """Probabilities are mixed, not models; a client whose common model is bad takes its own."""
     say = torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).double().log()

@@ -25,7 +25,7 @@ class Recipe(MethodSettings, PrivacySettings):
     paper); global (one model for all); local (a model per client); oneshot (Algorithm 1); clove (the server
     clusters the clients' losses); clove-auto, cfl, fedgroup, stocfl, sr-fca; giant (Newton steps inside
     clusters); with a model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, fedbn, apfl, mapper,
-    mocha, fedem; or a Method of your own, package.module:NAME."""
+    mocha, fedem, fedrc; or a Method of your own, package.module:NAME."""
     k: int = 2
     """Number of clusters (of ifca, clove-auto and sr-fca the most; global has 1 model, local one per
     client)."""

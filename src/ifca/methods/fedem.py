@@ -13,6 +13,7 @@ says.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -23,10 +24,14 @@ from ifca.core.recipe import Recipe
 from ifca.core.sampling import Plan
 from ifca.core.types import Batch, ClientReply, ClusterState, Data, Params, Task, select
 from ifca.methods.local_models import start as begin
-from ifca.methods.method import Problem
+from ifca.methods.method import Client, Problem
 from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture
 
 PI = "pi"  # [k] a client's shares
+LABELS = "labels"  # [k, c] of FedRC (fedrc.py): the classes of each model's samples
+BESIDE = (PI, LABELS)  # what stands beside the k models
+Posterior = Callable[[Task, Params, Data | Batch], Tensor]
+"""task, a client's parameters as they were sent, samples -> q [n, k]: which of the k laws made each."""
 
 
 def widened(recipe: Recipe, model: Params) -> Params:
@@ -43,19 +48,19 @@ def start(problem: Problem, restart: int) -> ClusterState:
         return state
     theta = dict(state.theta)
     for name, value in theta.items():
-        if name != PI:
+        if name not in BESIDE:
             theta[name] = value.clone()
     for j in range(1, problem.recipe.k):
         drawn = problem.draw(restart, j)
         for name, value in drawn.items():
-            if name != PI:
+            if name not in BESIDE:
                 theta[name][:, j] = value[:, 0]
     return replace(state, theta=theta)
 
 
 def components(theta: Params) -> Params:
     """The k models of a client [k, ...]."""
-    return {name: value for name, value in theta.items() if name != PI}
+    return {name: value for name, value in theta.items() if name not in BESIDE}
 
 
 def task_of(_recipe: Recipe, task: Task) -> Task:
@@ -70,41 +75,47 @@ def task_of(_recipe: Recipe, task: Task) -> Task:
     return replace(task, output=output, first=None)
 
 
-def shares(task: Task, theta: Params, pi: Tensor, data: Data | Batch) -> Tensor:
-    """E step: q [n, k]. theta: the k models as they were sent."""
-    k = len(pi)
-    loss = torch.stack([task.loss(task.output(select(theta, j), data.x), data.y) for j in range(k)], 1)
-    return torch.softmax(pi.clamp(min=1e-30).log() - loss, 1)
+def losses_of(task: Task, theta: Params, data: Data | Batch) -> Tensor:
+    """f(theta_j; z_i): [n, k]."""
+    outputs = (task.output(select(components(theta), j), data.x) for j in range(len(theta[PI])))
+    return torch.stack([task.loss(output, data.y) for output in outputs], 1)
 
 
-def client(
-    task: Task, recipe: Recipe, step: float, theta: Params, data: Data, plan: Plan, own: Tensor
-) -> ClientReply:
-    """E step, shares, M step."""
-    j, losses = estimate(task, theta, data, plan, own)
-    mine = select(theta, j)
-    sent, pi = components(mine), mine[PI]
-    q = shares(task, sent, pi, data) * data.weight[:, None]
-    now = sent
-    for batch in batches(recipe.local_steps, task, data, plan):
-        weight = shares(task, sent, pi, batch) * batch.weight[:, None]
+def shares(task: Task, theta: Params, data: Data | Batch) -> Tensor:
+    """E step: q [n, k]."""
+    return torch.softmax(theta[PI].clamp(min=1e-30).log() - losses_of(task, theta, data), 1)
 
-        def objective(models: Params, batch: Batch = batch, weight: Tensor = weight) -> Tensor:
-            total = batch.weight.sum().clamp(min=1)
-            value = torch.zeros((), dtype=weight.dtype, device=weight.device)
-            for at in range(len(pi)):
-                one = select(models, at)
-                value = (
-                    value + (task.minimised(task.output(one, batch.x), batch.y) * weight[:, at]).sum() / total
-                )
-                if task.penalty is not None:
-                    value = value + task.penalty(one) * (batch.weight.sum() > 0)
-            return value
 
-        slope = torch.func.grad(objective)(now)
-        now = {n: v - step * slope[n] for n, v in now.items()}
-    share = q.sum(0) / data.weight.sum().clamp(min=1)
-    return ClientReply(j, losses, {**now, PI: share})
+def turn(posterior: Posterior, told: Callable[[Params, Tensor, Data], Params]) -> Client:
+    """E step, shares, M step. told: parameters, q, samples -> what is sent beside models and shares."""
+
+    def client(
+        task: Task, recipe: Recipe, step: float, theta: Params, data: Data, plan: Plan, own: Tensor
+    ) -> ClientReply:
+        j, losses = estimate(task, theta, data, plan, own)
+        mine = select(theta, j)
+        now = components(mine)
+        for batch in batches(recipe.local_steps, task, data, plan):
+            q = posterior(task, mine, batch) * batch.weight[:, None]
+            slope = torch.func.grad(expected)(now, task, batch, q)
+            now = {n: v - step * slope[n] for n, v in now.items()}
+        q = posterior(task, mine, data) * data.weight[:, None]
+        share = q.sum(0) / data.weight.sum().clamp(min=1)
+        return ClientReply(j, losses, {**now, PI: share, **told(mine, q, data)})
+
+    return client
+
+
+def expected(models: Params, task: Task, batch: Batch, q: Tensor) -> Tensor:
+    """1/n sum over i and j of q_ij f(theta_j; z_i), and the regulariser of each model."""
+    total, value = batch.weight.sum(), torch.zeros((), dtype=q.dtype, device=q.device)
+    for j in range(q.shape[1]):
+        one = select(models, j)
+        loss = task.minimised(task.output(one, batch.x), batch.y)
+        value = value + (loss * q[:, j]).sum() / total.clamp(min=1)
+        if task.penalty is not None:
+            value = value + task.penalty(one) * (total > 0)
+    return value
 
 
 FEDEM = replace(
@@ -113,7 +124,7 @@ FEDEM = replace(
     title="FedEM",
     about="FedEM: k models for all, of which each client is a mixture in shares of its own",
     start=start,
-    client=client,
+    client=turn(shares, lambda _theta, _q, _data: {}),
     widened=widened,
     task=task_of,
     suits=alike_in_training,

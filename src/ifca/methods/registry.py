@@ -15,6 +15,7 @@ from ifca.methods.fedbn import FEDBN
 from ifca.methods.fedem import FEDEM
 from ifca.methods.fedgroup import FEDGROUP
 from ifca.methods.fedper import FEDPER, FEDREP
+from ifca.methods.fedrc import FEDRC
 from ifca.methods.giant import GIANT
 from ifca.methods.global_model import GLOBAL
 from ifca.methods.ifca import IFCA
@@ -30,7 +31,7 @@ from ifca.methods.stocfl import STOCFL
 
 _USUAL = (IFCA, IFCA_PLAIN, GLOBAL, LOCAL, ONE_SHOT, CLOVE)
 _CLUSTERED = (CLOVE_AUTO, CFL, FEDGROUP, STOCFL, SR_FCA, GIANT)
-_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, FEDBN, APFL, MAPPER, MOCHA, FEDEM)
+_PERSONAL = (PER_FEDAVG, PER_FEDAVG_HF, DITTO, FEDPER, FEDREP, FEDBN, APFL, MAPPER, MOCHA, FEDEM, FEDRC)
 _METHODS = {method.name: method for method in (*_USUAL, *_CLUSTERED, *_PERSONAL)}
 BUILT_IN = tuple(_METHODS)
 
