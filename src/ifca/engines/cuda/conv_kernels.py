@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ifca.engines.cuda.halves import halved
+
 CONV = {"rows": 128, "warps": 8, "stages": 3}  # tiles, measured best on an H200
 FIRST = {"rows": 128, "warps": 4, "stages": 3}
 SLOPES = {"columns": 128, "rows": 64, "splits": 2, "warps": 4, "stages": 3}
@@ -169,7 +171,15 @@ def conv(x: Tensor, w: Tensor, bias: Tensor | None, precision: str) -> Tensor:
 
 
 def conv_slopes(x: Tensor, g: Tensor, ks: int, precision: str) -> tuple[Tensor, Tensor]:
-    """Gradients by the weights [c, ks, ks, ci, co] and by the bias [c, co]; g: by the output, [c, b, h, w, co]."""
+    """Gradients by the weights [c, ks, ks, ci, co] and by the bias [c, co]; g: by the output, [c, b, h, w, co].
+
+    TF32 reads both operands along the summed dimension, which here is not the one in memory order: they are
+    rounded to as many bits as fp16 instead, which is several times faster.
+    """
+    if precision == "tf32" and x.dtype == torch.float32:
+        (x, of_x), (g, of_g) = halved(x), halved(g)
+        slope, bias = conv_slopes(x, g, ks, precision)
+        return slope / (of_x * of_g), bias / of_g
     (c, b, h, wide, ci), co, t = x.shape, g.shape[-1], SLOPES
     blocks, rows = triton.cdiv(ks * ks * ci, t["columns"]), b * h * wide
     per = triton.cdiv(triton.cdiv(rows, t["splits"]), t["rows"]) * t["rows"]
@@ -209,7 +219,11 @@ def conv_first(
 def conv_first_slopes(
     x: Tensor, at: Tensor, g: Tensor, ks: int, stored: int, segment: int, precision: str
 ) -> tuple[Tensor, Tensor]:
-    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]."""
+    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]; in TF32 as conv_slopes."""
+    if precision == "tf32" and x.dtype == torch.float32:
+        (x, of_x), (g, of_g) = halved(x), halved(g)
+        slope, bias = conv_first_slopes(x, at, g, ks, stored, segment, precision)
+        return slope / (of_x * of_g), bias / of_g
     (c, b, h, width, co), t = g.shape, FIRST_SLOPES
     columns, rows = triton.next_power_of_2(ks * segment), b * h * width
     per = triton.cdiv(triton.cdiv(rows, t["splits"]), t["rows"]) * t["rows"]

@@ -1,0 +1,19 @@
+"""Numbers as fp16, in a unit that keeps them in its range."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+HIGHEST = 1024.0  # what the largest number becomes: 64 times under fp16's own
+
+
+def powers_of_two(t: Tensor, top: float) -> Tensor:
+    """The powers of two (no synchronisation) that bring each number of t >= 0 to between top/2 and top."""
+    return torch.exp2(torch.floor(torch.log2(top / t.clamp(min=1e-30)))).clamp(max=2.0**60)
+
+
+def halved(t: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers times a power of two as fp16, which has the 11 bits of TF32; and the power."""
+    unit = powers_of_two(torch.linalg.vector_norm(t, torch.inf), HIGHEST)
+    return torch.mul(t, unit, out=torch.empty_like(t, dtype=torch.float16)), unit
