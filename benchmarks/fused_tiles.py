@@ -1,4 +1,4 @@
-"""Which tile of the fused kernel is fastest? python benchmarks/fused_tiles.py N HIDDEN STAGES WARPS"""
+"""Which tile of a step's largest kernel is fastest? python benchmarks/fused_tiles.py N HIDDEN STAGES WARPS"""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import replace
 import torch
 
 from ifca.bench.speed import mnist_job, round_seconds
-from ifca.engines.cuda import fused_kernels
+from ifca.engines.cuda import fused_steps
 from ifca.training import fit
 
 n, hidden, stages, warps = (int(word) for word in sys.argv[1:5])
-fused_kernels.TILE.update(hidden=hidden, stages=stages, warps=warps)
+fused_steps.FORWARD.update(hidden=hidden, stages=stages, warps=warps)
 cuda = torch.device("cuda")
 small = mnist_job(8, n, 1.0, cuda)
 small = replace(small, recipe=replace(small.recipe, rounds=2, evaluate_every=0))

@@ -71,10 +71,13 @@ def test_the_fused_round(n: int) -> None:
 
 
 @pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("hidden", [(200,), (200, 72), (48, 130, 200)])
 @pytest.mark.parametrize(
     "settings", [{}, {"weighted": True, "participation": 0.5}, {"option": "gradient", "step_size": 0.1}]
 )
-def test_the_fused_round_of_uneven_clients(floats: bool, settings: dict[str, Any]) -> None:
+def test_the_fused_round_of_uneven_clients(
+    floats: bool, hidden: tuple[int, ...], settings: dict[str, Any]
+) -> None:
     """From 1 to 300 samples; bytes, or floats whose columns have scales of their own."""
     rng, sizes = np.random.default_rng(0), (300, 1, 64, 33, 130, 20, 65, 2)
     x: list[Any] = [rng.integers(0, 256, (n, 40), dtype=np.uint8) for n in sizes]
@@ -82,7 +85,7 @@ def test_the_fused_round_of_uneven_clients(floats: bool, settings: dict[str, Any
         x = [(part / 255 * np.linspace(0.1, 2, 40)).astype(np.float32) for part in x]
     federation = Federation.from_arrays(x, [rng.integers(0, 10, n) for n in sizes], classes=10)
     recipe = Recipe(algorithm="ifca-plain", k=3, rounds=4, evaluate_every=0, **settings)
-    job = Job(federation, recipe, lambda: mlp(40, 10), device=CUDA)
+    job = Job(federation, recipe, lambda: mlp(40, 10, hidden), device=CUDA)
     assert fused.applies(job.task, job.recipe, federation.train, CUDA) == (find_spec("triton") is not None)
     assert_equals_the_loop(job)
 

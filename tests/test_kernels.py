@@ -5,6 +5,7 @@ A wrong kernel cannot pass where there is no GPU. tests/__init__.py asks for the
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -56,19 +57,23 @@ def models(job: Job, *, pixels: bool) -> Params:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "pixels", "who", "known", "settings"),
+    ("sizes", "pixels", "hidden", "who", "known", "settings"),
     [
-        ((40, 40, 70), True, None, None, {}),
-        ((2, 33, 150, 64, 17, 65), True, None, None, {"weighted": True}),
-        ((2, 33, 150, 64, 17), False, None, None, {"step_size": 1e-9}),  # of columns of 1e4
-        ((5, 33, 90), True, None, None, {"option": "gradient", "weighted": True}),
-        ((5, 33, 90, 64, 17), True, (1, 3, 4), (0, -1, 2), {}),
-        ((1, 20, 3), False, None, (1, 1, 0), {"local_steps": 1, "step_size": 1e-9}),
+        ((40, 40, 70), True, (20,), None, None, {}),
+        ((2, 33, 150, 64, 17, 65), True, (20,), None, None, {"weighted": True}),
+        ((2, 33, 150, 64, 17), False, (20,), None, None, {"step_size": 1e-9}),  # of columns of 1e4
+        ((5, 33, 90), True, (20,), None, None, {"option": "gradient", "weighted": True}),
+        ((5, 33, 90, 64, 17), True, (20,), (1, 3, 4), (0, -1, 2), {}),
+        ((1, 20, 3), False, (20,), None, (1, 1, 0), {"local_steps": 1, "step_size": 1e-9}),
+        ((2, 33, 150, 64), True, (20, 33), None, None, {"weighted": True}),
+        ((5, 70, 20), True, (33, 20, 130), (0, 1), (-1, 2), {}),
+        ((1, 20, 3), True, (150, 20), None, None, {"option": "gradient"}),
     ],
 )
 def test_a_whole_round_is_the_loop_s(
     sizes: tuple[int, ...],
     pixels: bool,
+    hidden: tuple[int, ...],
     who: tuple[int, ...] | None,
     known: tuple[int, ...] | None,
     settings: dict[str, Any],
@@ -82,7 +87,7 @@ def test_a_whole_round_is_the_loop_s(
         "step_size": 0.1,
         **settings,
     }
-    job = Job(federation, Recipe(**given), lambda: mlp(len(DECADES), 3, (20,)))
+    job = Job(federation, Recipe(**given), lambda: mlp(len(DECADES), 3, hidden))
     theta = models(job, pixels=pixels)
     double = {name: value.double() for name, value in theta.items()}
     some = torch.arange(len(sizes)) if who is None else torch.tensor(who)
@@ -118,22 +123,24 @@ NETWORKS = {
 }
 
 
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_a_step_of_many_clients_convolutions(name: str) -> None:
+def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
     """Outputs and a gradient step of two clients, each with weights of its own, against autograd."""
-    module = nn.Sequential(*NETWORKS[name])
+    module = nn.Sequential(*copy.deepcopy(NETWORKS[name]))
     chain = chain_of(module)
     assert chain is not None
     torch.manual_seed(0)
     images = torch.rand(5, 3 if name == "pooled" else 1, 4, 4)
     at, y = torch.tensor([[0, 3, 1], [4, 2, 2]]), torch.tensor([[0, 1, 2], [2, 1, 0]])
     theta = {key: torch.randn(2, *value.shape) * 0.3 for key, value in module.named_parameters()}
-    net = ConvNet(chain, images[:1], None, "ieee")
+    net = ConvNet(chain, images[:1], None, precision)
     moved = {key: value.clone() for key, value in theta.items()}
     outputs, kept = net.forward(moved, net.prepare(images), at)
     slope = (outputs.softmax(2) - nn.functional.one_hot(y, 3)) / 3
     net.descend(moved, at, 0.1 * slope, kept)
     wide = module.double()
+    rtol, atol = (1e-4, 1e-5) if precision == "ieee" else (0.0, 3e-4)  # of steps of 0.1
     for i in range(2):
         x, own = images[at[i]].double(), {key: value[i].double() for key, value in theta.items()}
         torch.testing.assert_close(outputs[i].double(), functional_call(wide, own, x), rtol=1e-4, atol=1e-5)
@@ -143,4 +150,4 @@ def test_a_step_of_many_clients_convolutions(name: str) -> None:
 
         for key, value in grad(loss)(own).items():
             expected = own[key] - 0.1 * value
-            torch.testing.assert_close(moved[key][i].double(), expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(moved[key][i].double(), expected, rtol=rtol, atol=atol)

@@ -51,10 +51,8 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
     f"clients without samples, or with more than {LARGEST}": (
         lambda _task, _, clients: not 0 < clients.sizes.min() <= clients.sizes.max() <= LARGEST
     ),
-    "models other than Linear, ReLU, Linear with biases": (
-        lambda task, _, _clients: (
-            task.first is None or task.first.bias is None or len(task.first.dense or ()) != 1
-        )
+    "models other than Linear and ReLU layers in turn, with biases": (
+        lambda task, _, _clients: task.first is None or task.first.bias is None or not task.first.dense
     ),
     "losses other than cross-entropy, class_weights, l2": (
         lambda task, _, _clients: (

@@ -1,10 +1,10 @@
-"""A round of a classifier with one hidden ReLU layer on one CUDA GPU: fp32-like accuracy, tensor-core speed.
+"""A round of a classifier with hidden ReLU layers on one CUDA GPU: fp32-like accuracy, tensor-core speed.
 
 A float32 matrix times a power of two is the sum of two fp16 matrices to 22 bits, so X W is one fp16 product
 of X's and W's parts side by side (fused_rows.py), with exact products and float32 accumulation: no TF32
-anywhere. The bias is one more column of X. The local steps are Triton kernels (fused_kernels.py), what is
-left to add is in fused_sums.py. Where everybody takes part, the many small launches are replayed as CUDA
-graphs.
+anywhere. The bias is one more column of X. The local steps are Triton kernels (fused_steps.py), what is
+left to add is in fused_sums.py. The many small launches are replayed as CUDA graphs: one for everybody, and
+one for each size, rounded up, that the participants of a round have together.
 """
 
 from __future__ import annotations
@@ -21,32 +21,56 @@ from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
 from ifca.engines.covered import not_fused
-from ifca.engines.cuda.fused_rows import FusedRows, Tiles, bytes_of, full_precision
+from ifca.engines.cuda.fused_rows import SMALL, FusedRows, Tiles, bytes_of, full_precision
 from ifca.engines.cuda.fused_sums import Judged, Moved, Turns, cluster_sum, product, sketches
+from ifca.engines.cuda.halves import powers_of_two
+from ifca.engines.cuda.sent import Sent
 from ifca.methods.aggregation import weighs
 
 try:
-    from ifca.engines.cuda import fused_kernels as kernels
+    from ifca.engines.cuda import fused_steps as kernels
+    from ifca.engines.cuda.fused_kernels import add_tiles
     from ifca.engines.cuda.loss_kernel import tile_losses
 except ImportError:  # Triton is optional: without it the plain fast path runs on the GPU too
     kernels = None  # type: ignore[assignment]
 
+PLACES = 8  # that are kept
 Take = Callable[..., Tensor]
 """Memory by a name, a shape and a dtype."""
 
 
 def applies(task: Task, recipe: Recipe, clients: Clients, device: torch.device) -> bool:
-    """Averages of a Linear-ReLU-Linear classifier, CUDA, Triton."""
+    """Averages of a classifier of Linear and ReLU layers, CUDA, Triton."""
     return kernels is not None and not not_fused(task, recipe, clients, device)
 
 
-def bytes_needed(clients: Clients, shape: torch.Size) -> int:
+def bytes_needed(task: Task, clients: Clients, theta: Params) -> int:
     """What a FusedRound holds: data and Gram matrices as parts, z of all models, sums and their gradients."""
-    (k, h, d), rows = shape, int(clients.offsets[-1])
+    assert task.first is not None
+    assert task.first.dense is not None
+    (k, h, d), rows = theta[task.first.weight].shape, int(clients.offsets[-1])
+    *hidden, last = (theta[name].shape[1:] for name, _ in task.first.dense)  # [out, in]
     tiles = int((-(-clients.sizes // 64)).sum())
     pixels = clients.x.dtype == torch.uint8
     held = bytes_of(clients.sizes, d, pixels=pixels)
-    return held + rows * (4 * k * h + 16 * h + 4 * (d + 8)) + (tiles + len(clients)) * 64 * (h + 1)
+    held += sum(8 * rows * out + 8 * len(clients) * out * wide for out, wide in hidden)
+    return held + rows * (4 * k * h + 16 * h + 4 * (d + 8)) + (tiles + len(clients)) * 64 * (last[1] + 1)
+
+
+class Place:
+    """Memory in which rounds of about so many clients, rows and tiles are computed, and their graphs."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns, self.buffers = turns, dict[str, Tensor]()
+        self.judged: Judged | None = None
+        self.moved: Moved | None = None
+        self.graphs: tuple[Any, Any] | None = None
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+        """A buffer that stays where it is, as CUDA graphs need."""
+        if name not in self.buffers:
+            self.buffers[name] = torch.empty(shape, dtype=dtype, device=self.turns.a.device)
+        return self.buffers[name]
 
 
 class FusedRound:
@@ -56,17 +80,12 @@ class FusedRound:
         assert task.first is not None
         assert task.first.bias is not None
         assert task.first.dense is not None
-        self.recipe, self.names = recipe, (task.first.weight, task.first.bias, *task.first.dense[0])
+        self.recipe, self.dense = recipe, task.first.dense
+        self.names = (task.first.weight, task.first.bias, *(name for pair in self.dense for name in pair))
         self.rows = FusedRows(clients, device)
         self.gamma = torch.zeros((), device=device)
-        self.everyone = self._turns(self.rows.x, self.rows.y, self.rows.everyone)
-        self.buffers: dict[str, Tensor] = {}
         self.held: Params = {}  # the models, where the graphs read them
-        self.graphs: tuple[Any, Any] | None = None
-
-    def _turns(self, x: Tensor, y: Tensor, tiles: Tiles) -> Turns:
-        a = tiles.size.float() if weighs(self.recipe) else torch.ones_like(tiles.scale)
-        return Turns(x, y, tiles, a, torch.full_like(tiles.start, -1))
+        self.places: dict[tuple[int, ...], Place] = {}
 
     def __call__(
         self, theta: Params, who: Tensor, known: Tensor, step: float, sketch: Sketch | None
@@ -78,74 +97,114 @@ class FusedRound:
         """
         with full_precision(), torch.no_grad():
             self.gamma.fill_(step)
-            if not torch.equal(who, torch.arange(len(self.rows.sizes))):
-                turns = self._turns(*self.rows.of(who.numpy()), self.rows.tiles(who.numpy()))
-                turns.known.copy_(known)
-                return self._whole(theta, turns, self._new, sketch)
-            self.everyone.known.copy_(known)
-            if not self.held or self.held[self.names[0]].shape != theta[self.names[0]].shape:
-                self.graphs = None  # the first round of so many models compiles the kernels
-                self.held = {name: value.clone() for name, value in theta.items()}
-                return self._whole(self.held, self.everyone, self._take, sketch)
-            for name, value in theta.items():
-                self.held[name].copy_(value)
-            if self.graphs is None and self.gamma.is_cuda:
-                self.graphs = self._record()
-            if self.graphs is None:
-                return self._whole(self.held, self.everyone, self._take, sketch)
-            self.graphs[0].replay()
-            host = _to_host(self.judged)
-            self.graphs[1].replay()
-            return self._replies(theta, self.everyone, self.judged, self.moved, host, sketch)
+            self._hold(theta)
+            place = self._place(who)
+            turns, p = place.turns, len(who)
+            turns.known[:p].copy_(known)
+            if place.judged is None or not self.gamma.is_cuda:  # the first time kernels are compiled
+                judged = place.judged = self._judge(turns, place.take)
+                host = _to_host(judged, p)
+                place.moved = self._steps(turns, judged, place.take)
+            else:
+                graphs = place.graphs = place.graphs or self._record(place)
+                graphs[0].replay()
+                judged = place.judged
+                host = _to_host(judged, p)
+                graphs[1].replay()
+            moved = place.moved
+            assert moved is not None
+            gamma = self.gamma if self.recipe.option == "model" else None
+            total = cluster_sum(self.rows, self.names, theta, turns, judged, moved, host[2], gamma)
+            told = (
+                None
+                if sketch is None
+                else sketches(sketch, self.rows, self.names, turns, judged, moved, gamma)
+            )
+            return host[0], host[1], total, told
 
-    def _whole(
-        self, theta: Params, turns: Turns, take: Take, sketch: Sketch | None
-    ) -> tuple[Tensor, Tensor, ClusterSum, Tensor | None]:
-        judged = self._judge(theta, turns, take)
-        host, moved = _to_host(judged), self._steps(theta, turns, judged, take)
-        return self._replies(theta, turns, judged, moved, host, sketch)
+    def _hold(self, theta: Params) -> None:
+        """Put the models where graphs read them; as many as never before need other graphs."""
+        if not self.held or self.held[self.names[0]].shape != theta[self.names[0]].shape:
+            self.places.clear()
+            self.held = {name: value.clone() for name, value in theta.items()}
+        for name, value in theta.items():
+            self.held[name].copy_(value)
 
-    def _replies(
-        self,
-        theta: Params,
-        turns: Turns,
-        judged: Judged,
-        moved: Moved,
-        host: tuple[Tensor, Tensor, list[int]],
-        sketch: Sketch | None,
-    ) -> tuple[Tensor, Tensor, ClusterSum, Tensor | None]:
-        step = self.gamma if self.recipe.option == "model" else None
-        total = cluster_sum(self.rows, self.names, theta, turns, judged, moved, host[2], step)
-        drawn = (
-            None if sketch is None else sketches(sketch, self.rows, self.names, turns, judged, moved, step)
+    def _place(self, who: Tensor) -> Place:
+        """Where the turns of some clients are taken; their rows are put there, unless they are everyone."""
+        every = len(who) == len(self.rows.sizes)  # who is in rising order
+        if every and (0,) in self.places:
+            return self.places[0,]
+        tiles = self.rows.tiles(who.numpy(), exact=every)
+        small = int(tiles.size.max()) <= SMALL
+        key = (0,) if every else (len(who), len(tiles.whose), len(tiles.client), int(small))
+        if key not in self.places:
+            while len(self.places) >= PLACES:
+                self.places.pop(next(iter(self.places)))
+            self.places[key] = Place(self._room(tiles, small, every=every))
+        place = self.places[key]
+        if not every:
+            index = self.rows.index(who.numpy())
+            torch.index_select(self.rows.x, 0, index, out=place.turns.x[: len(index)])
+            torch.index_select(self.rows.y, 0, index, out=place.turns.y[: len(index)])
+            for mine, theirs in zip(place.turns.tiles, tiles, strict=True):
+                mine.copy_(theirs)
+            self._fill(place.turns)
+        return place
+
+    def _room(self, tiles: Tiles, small: bool, *, every: bool) -> Turns:
+        """For turns on such tiles."""
+        device, rows, count = self.gamma.device, len(tiles.whose), len(tiles.size)
+        here = Tiles(*(part.to(device) for part in tiles))
+        x = (
+            self.rows.x
+            if every
+            else torch.zeros(rows, self.rows.x.shape[1], dtype=torch.float16, device=device)
         )
-        return host[0], host[1], total, drawn
+        y = self.rows.y if every else torch.zeros(rows, dtype=torch.int32, device=device)
+        scale, a = torch.zeros(count, device=device), torch.zeros(count, device=device)
+        last = len(self.held[self.names[0]]) - 1  # nobody comes after everybody else in cluster order
+        turns = Turns(x, y, here, scale, a, torch.full((count,), last, device=device), small)
+        self._fill(turns)
+        return turns
 
-    def _record(self) -> tuple[Any, Any]:
+    def _fill(self, turns: Turns) -> None:
+        """What the clients on tiles that are in place weigh, and their Gram matrices' scales."""
+        torch.index_select(self.rows.scale, 0, turns.tiles.place, out=turns.scale)
+        if weighs(self.recipe):
+            turns.a.copy_(turns.tiles.size)
+        else:
+            turns.a.fill_(1)
+        turns.a[-1] = 0
+
+    def _record(self, place: Place) -> tuple[Any, Any]:
         torch.cuda.synchronize()
         first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.cuda.graph(first):
-            self.judged = self._judge(self.held, self.everyone, self._take)
+            judged = place.judged = self._judge(place.turns, place.take)
         with torch.cuda.graph(second):
-            self.moved = self._steps(self.held, self.everyone, self.judged, self._take)
+            place.moved = self._steps(place.turns, judged, place.take)
         return first, second
 
-    def _judge(self, theta: Params, turns: Turns, take: Take) -> Judged:
+    def _judge(self, turns: Turns, take: Take) -> Judged:
         """Lines 6 and 7 of Algorithm 2; and the order of the rows by cluster."""
-        weight, bias, out, out_bias = (theta[name] for name in self.names)
+        weight, bias, out, out_bias = (self.held[name].contiguous() for name in self.names[:4])
         (k, h, _), tiles, rows = weight.shape, turns.tiles, self.rows
         wide = weight.new_zeros(rows.width, k * h)
         wide[: rows.d] = weight.reshape(k * h, -1).t()
         wide[rows.d] = bias.reshape(-1)
         wide *= rows.unit[:, None]
-        up = kernels.powers_of_two(wide.abs().amax(), 256.0)
+        up = powers_of_two(wide.abs().amax(), 256.0)
         wide *= up
         high = wide.half()
         low = (wide - high.float()).half()
         both = torch.cat([high, low] if rows.pixels else [high, low, high])
         z = product(turns.x, both, take("z", (len(turns.x), k * h)))
-        found = tile_losses(z, 1 / up, tiles, out.contiguous(), out_bias.contiguous(), turns.y)
-        losses = kernels.add_tiles(found, tiles, found.new_empty(len(tiles.size), k), more=False)
+        if len(self.dense) == 1:
+            found = tile_losses(z, 1 / up, tiles, out, out_bias, turns.y)
+        else:
+            found = kernels.layer_losses(self._forward(turns, z, 1 / up, take))
+        losses = add_tiles(found, tiles)
         identity = torch.where(turns.known >= 0, turns.known, core.identity(losses))
         of = torch.arange(k, device=z.device)
         size = tiles.size.long()
@@ -157,36 +216,20 @@ class FusedRound:
         place = row + (to - tiles.start)[tiles.whose]
         return Judged(z, 1 / up, losses, identity, to, torch.empty_like(row).scatter_(0, place, row), members)
 
-    def _steps(self, theta: Params, turns: Turns, judged: Judged, take: Take) -> Moved:
+    def _steps(self, turns: Turns, judged: Judged, take: Take) -> Moved:
         """Local steps; of option I the gradient, which is what one step moves by."""
-        _, _, out, out_bias = (theta[name].contiguous() for name in self.names)
-        moved: Moved = kernels.local_steps(
-            judged.z,
-            judged.unit,
-            self.rows.grams,
-            turns.tiles,
-            out,
-            out_bias,
-            turns.y,
-            judged.identity,
-            judged.to,
-            turns.a,
-            self.gamma,
-            self.recipe.local_steps if self.recipe.option == "model" else 1,
-            take,
-        )
+        forward = self._forward(turns, judged.z, judged.unit, take)
+        tau = self.recipe.local_steps if self.recipe.option == "model" else 1
+        moved: Moved = kernels.local_steps(forward, judged, self.rows.grams, self.gamma, tau, take)
         return moved
 
-    def _take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-        """A buffer that stays where it is, as CUDA graphs need."""
-        held = self.buffers.get(name)
-        if held is None or held.shape != shape:
-            held = self.buffers[name] = self._new(name, shape, dtype)
-        return held
-
-    def _new(self, _name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=self.gamma.device)
+    def _forward(self, turns: Turns, z: Tensor, unit: Tensor, take: Take) -> Any:
+        """The layers after the first, over rows of z."""
+        dense = [
+            (self.held[weight].contiguous(), self.held[bias].contiguous()) for weight, bias in self.dense
+        ]
+        return kernels.Forward(turns, z, unit, Sent(dense), take)
 
 
-def _to_host(judged: Judged) -> tuple[Tensor, Tensor, list[int]]:
-    return judged.identity.cpu(), judged.losses.cpu(), judged.members.tolist()
+def _to_host(judged: Judged, p: int) -> tuple[Tensor, Tensor, list[int]]:
+    return judged.identity[:p].cpu(), judged.losses[:p].cpu(), judged.members.tolist()

@@ -18,25 +18,29 @@ from torch import Tensor
 
 from ifca.core.buckets import rows_of
 from ifca.data import Clients
+from ifca.engines.cuda.halves import HIGHEST, powers_of_two
 
 ROWS = 64  # samples of a tile
-HIGHEST = 1024.0  # what fp16 parts are scaled to: 64 times under the largest number
+SMALL = 32  # samples for which half a tile will do
+PADDED = 16  # Gram matrices have a multiple of so many rows and columns
 PIECE = 2**26  # numbers that are prepared at once
 PIXEL = 1 / 255
 
 
 class Tiles(NamedTuple):
-    """Some clients' rows, one client after the other, and their tiles: those of the largest client first."""
+    """Some clients' rows, one client after the other, and their tiles: those of the largest client first.
 
-    size: Tensor  # [p] samples
-    start: Tensor  # [p] first row
-    gram: Tensor  # [p] where its Gram matrix begins
-    scale: Tensor  # [p] of its Gram matrix
-    tile: Tensor  # [p] first tile
+    The last client is nobody, without samples: rows and tiles that are left over are its.
+    """
+
+    size: Tensor  # [p + 1] samples
+    start: Tensor  # [p + 1] first row
+    gram: Tensor  # [p + 1] where its Gram matrix begins
+    place: Tensor  # [p + 1] its number among all clients
+    tile: Tensor  # [p + 1] first tile
     client: Tensor  # [tiles] whose it is
     first: Tensor  # [tiles] its first sample
     whose: Tensor  # [rows] the client of a row
-    largest: int  # samples of a client
 
 
 def bytes_of(sizes: NDArray[np.int64], d: int, *, pixels: bool) -> int:
@@ -52,7 +56,7 @@ def _width(d: int) -> int:
 
 def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows and columns of each client's Gram matrix."""
-    wide: NDArray[np.int64] = -(-sizes // ROWS) * ROWS
+    wide: NDArray[np.int64] = -(-sizes // PADDED) * PADDED
     return wide
 
 
@@ -80,7 +84,6 @@ class FusedRows:
         for same in np.split(order, np.flatnonzero(np.diff(wide[order])) + 1):
             for some in np.array_split(same, -(-len(same) * int(wide[same[0]]) * self.d // PIECE)):
                 self._fill_grams(clients, some, int(wide[same[0]]))
-        self.everyone = self.tiles(np.arange(len(self.sizes)))
 
     def _units(self, clients: Clients) -> Tensor:
         """1/255 of pixels; of floats the powers of two that bring each column's largest into fp16's range."""
@@ -111,7 +114,7 @@ class FusedRows:
         with full_precision():
             g = torch.bmm(x, x.transpose(1, 2)).add_(1)
         g *= there[:, :, None] * there[:, None, :]
-        scale = torch.exp2(torch.floor(torch.log2(HIGHEST / g.abs().amax((1, 2)).clamp(min=2.0**-100))))
+        scale = powers_of_two(g.abs().amax((1, 2)), HIGHEST)
         self.scale[torch.from_numpy(who).to(self.device)] = scale
         g *= scale[:, None, None]
         begin = int(self._gram_at[who[0]])
@@ -119,31 +122,32 @@ class FusedRows:
         high.copy_(g)
         low.copy_(g - high.float())
 
-    def tiles(self, who: NDArray[np.int64]) -> Tiles:
-        """Of some clients, in their order."""
-        sizes = self.sizes[who]
+    def tiles(self, who: NDArray[np.int64], *, exact: bool) -> Tiles:
+        """Of some clients, in their order, in main memory; unless exact with room for some more rows."""
+        sizes, nobody = self.sizes[who], len(who)
         start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         order = np.argsort(-sizes, kind="stable")
-        count = _padded(sizes)[order] // ROWS
+        count = -(-sizes[order] // ROWS)
         before = np.cumsum(count) - count
         client = np.repeat(order, count)
         first = (np.arange(len(client)) - np.repeat(before, count)) * ROWS
-        tile = np.empty_like(before)
+        tile = np.zeros_like(start)
         tile[order] = before
-        numbers = (sizes, start[:-1], self._gram_at[who], tile, client, first, who)
-        size, begin, gram, at, client_of, first_of, place = (
-            torch.from_numpy(part).to(self.device) for part in numbers
+        whose = np.repeat(np.arange(nobody), sizes)
+        if not exact:
+            spare = _evened(len(client)) - len(client)
+            client = np.pad(client, (0, spare), constant_values=nobody)
+            first = np.pad(first, (0, spare))
+            whose = np.pad(whose, (0, _evened(len(whose)) - len(whose)), constant_values=nobody)
+        wide = np.append(sizes, 0), start, np.append(self._gram_at[who], 0), np.append(who, 0), tile
+        size, begin, gram, place, at, of, firsts, all_rows = map(
+            torch.from_numpy, (*wide, client, first, whose)
         )
-        whose = torch.repeat_interleave(size, output_size=int(start[-1]))
-        small = size.int(), client_of.int(), first_of.int()
-        return Tiles(
-            small[0], begin, gram, self.scale[place], at, small[1], small[2], whose, int(sizes.max())
-        )
+        return Tiles(size.int(), begin, gram, place, at, of.int(), firsts.int(), all_rows)
 
-    def of(self, who: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Rows and classes of some clients."""
-        index = torch.from_numpy(rows_of(self.offsets, who)).to(self.device)
-        return self.x[index], self.y[index]
+    def index(self, who: NDArray[np.int64]) -> Tensor:
+        """The rows of some clients."""
+        return torch.from_numpy(rows_of(self.offsets, who)).to(self.device)
 
     def features(self, x: Tensor) -> Tensor:
         """Some rows as floats in their own units: [rows, d]."""
@@ -151,6 +155,12 @@ class FusedRows:
         if not self.pixels:
             whole += x[:, 2 * self.width : 2 * self.width + self.d]
         return whole * self.unit[: self.d]
+
+
+def _evened(count: int) -> int:
+    """Rounded up by an eighth at most, so that much the same numbers need one capture."""
+    step = 1 << max(0, count.bit_length() - 4)
+    return -(-count // step) * step
 
 
 def _slices(rows: int, d: int) -> Iterator[slice]:

@@ -12,20 +12,22 @@ from ifca.core.types import ClusterSum, Params
 from ifca.engines.cuda.fused_rows import FusedRows, Tiles
 
 SOME = 2**17  # rows of which sketches are made at once
-Names = tuple[str, str, str, str]
-"""The parameters: weights and biases of both layers."""
-Moved = tuple[Tensor, Tensor, Tensor, Tensor]
-"""What local steps leave (fused_kernels.local_steps)."""
+Names = tuple[str, ...]
+"""The parameters: weight and bias of each layer."""
+Moved = tuple[Tensor, ...]
+"""What local steps leave (fused_steps.local_steps)."""
 
 
 class Turns(NamedTuple):
-    """Who takes part in a round: rows, classes and tiles; each one's weight; the model it was sent, or -1."""
+    """Who takes part in a round, and after them nobody, who weighs nothing (fused_rows.Tiles)."""
 
-    x: Tensor
-    y: Tensor
+    x: Tensor  # [rows, ...]
+    y: Tensor  # [rows]
     tiles: Tiles
-    a: Tensor
-    known: Tensor
+    scale: Tensor  # [p + 1] of the Gram matrices
+    a: Tensor  # [p + 1] weights
+    known: Tensor  # [p + 1] the model that each was sent, or -1
+    small: bool  # whether half a tile will do for each
 
 
 class Judged(NamedTuple):
@@ -33,9 +35,9 @@ class Judged(NamedTuple):
 
     z: Tensor  # [rows, k h], to be multiplied by unit
     unit: Tensor
-    losses: Tensor  # [p, k]
-    identity: Tensor  # [p]
-    to: Tensor  # [p] each client's first row in cluster order
+    losses: Tensor  # [p + 1, k]
+    identity: Tensor  # [p + 1]
+    to: Tensor  # [p + 1] each client's first row in cluster order
     order: Tensor  # [rows] in cluster order
     members: Tensor  # [k] rows
 
@@ -54,7 +56,7 @@ def cluster_sum(
 
     Of option I (no step) what they moved by is the gradient, and its sum is all that is asked for.
     """
-    parts, scale, out, out_bias = moved
+    parts, scale, *rest = moved
     (k, h, _), width, d = theta[names[0]].shape, data.width, data.d
     count = 1 if data.pixels else 2  # fp16 parts of X
     words = turns.x.view(torch.int64)  # four numbers at a time: faster
@@ -68,7 +70,7 @@ def cluster_sum(
     first = slopes.view(k, count, width, 2, h).sum((1, 3)) * (data.unit[:, None] / scale)
     first = first.transpose(1, 2).double()  # [k, h, width]
     own = (judged.identity == torch.arange(k, device=x.device)[:, None]) * turns.a
-    later = [(own @ part.flatten(1)).view(k, *part.shape[1:]).double() for part in (out, out_bias)]
+    later = [(own @ part.flatten(1)).view(k, *part.shape[1:]).double() for part in rest]
     weight, total = own.double().sum(1), {}
     for name, move in zip(names, (first[:, :, :d], first[:, :, d], *later), strict=True):
         value = theta[name].double()
@@ -88,7 +90,7 @@ def sketches(
     step: Tensor | None,
 ) -> Tensor:
     """Each client's update in a few numbers: [p, q], some rows at a time."""
-    parts, scale, out, out_bias = moved
+    parts, scale, *moves = moved
     weight, bias, *later = names
     whose, rows = turns.tiles.whose, torch.arange(len(turns.y), device=scale.device)
     place = torch.empty_like(rows).scatter_(0, judged.order, rows)
@@ -99,9 +101,12 @@ def sketches(
         s = (high + low) / (scale * turns.a[whose[some]][:, None])
         x = data.features(turns.x[some])
         seen[some] = (s @ sketch.left[weight]) * (x @ sketch.right[weight]) + s @ sketch.left[bias]
-    first = torch.segment_reduce(seen, "sum", lengths=turns.tiles.size.long(), axis=0)
-    rest = zip(later, (out, out_bias), strict=True)
-    found = first + sum(sketch.part(name, value) for name, value in rest)
+    clients = len(turns.a) - 1
+    lengths = turns.tiles.size.long()
+    lengths[clients] = len(rows) - lengths.sum()
+    first = torch.segment_reduce(seen, "sum", lengths=lengths, axis=0)[:clients]
+    rest = zip(later, moves, strict=True)
+    found = first + sum(sketch.part(name, value[:clients]) for name, value in rest)
     return (found if step is None else -step * found).cpu()
 
 

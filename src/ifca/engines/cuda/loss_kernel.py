@@ -45,7 +45,9 @@ def _tile_loss(
     lse = top + tl.log(tl.sum(tl.exp(logits - top[:, None]), 1))
     y = tl.load(y_ptr + at + rows, mask=ok, other=0)
     picked = tl.sum(tl.where(cls[None, :] == y[:, None], logits, 0.0), 1)
-    tl.store(out_ptr + pid * k + j, tl.sum(tl.where(ok, lse - picked, 0.0), 0) / n.to(tl.float32))
+    tl.store(
+        out_ptr + pid * k + j, tl.sum(tl.where(ok, lse - picked, 0.0), 0) / tl.maximum(n, 1).to(tl.float32)
+    )
 
 
 def tile_losses(z: Tensor, zi: Tensor, tiles: Tiles, w2: Tensor, b2: Tensor, y: Tensor) -> Tensor:

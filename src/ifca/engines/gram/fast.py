@@ -235,7 +235,7 @@ class FastEngine:
         weight = theta[self.first.weight]
         if weight.shape not in self._kernels:
             covered = fused.applies(self.task, self.recipe, self.clients, device)
-            small = covered and fused.bytes_needed(self.clients, weight.shape) <= self.budget
+            small = covered and fused.bytes_needed(self.task, self.clients, theta) <= self.budget
             self._kernels[weight.shape] = small and weight.dtype == torch.float32
         return self._kernels[weight.shape]
 
