@@ -13,7 +13,6 @@ from ifca.bench.speed import JOBS, bench, cifar_job, mnist_job
 from ifca.data import Clients
 from ifca.engines.cuda import fused
 from ifca.training import fit
-from ifca.training.start import start
 
 CUDA = torch.device("cuda")
 
@@ -27,9 +26,6 @@ def agreement(n: int) -> None:
     job = mnist_job(12, n, 1.0, CUDA)
     job = replace(job, recipe=replace(job.recipe, rounds=3, evaluate_every=0, seed=1))
     oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), precision="float64"))
-    engine = job.placed().make_engine()
-    theta = start(job).theta
-    print(n, "fused applies:", engine._fuses(theta, CUDA))  # type: ignore[attr-defined]
     for name, one in (("fused", job), ("plain", None)):
         if one is None:
             kept, fused.kernels = fused.kernels, None
