@@ -187,7 +187,7 @@ class TestHalving:
         rng = np.random.default_rng(0)
         x = rng.normal(size=(20, 3)).astype(np.float32)
         y = (x @ [1, 2, -1] + 0.1 * rng.normal(size=20)).astype(np.float32)
-        front = IFCA(algorithm=algorithm, participation=0.3, rounds=30, evaluate_every=0)  # type: ignore[arg-type]
+        front = IFCA(algorithm=algorithm, participation=0.3, rounds=30, evaluate_every=0)
         front.fit(x, y, groups=[f"c{i}" for i in range(20)])
         assert front.fitted_.state.progress.halved == ()
 

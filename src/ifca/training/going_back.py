@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from ifca.core.errors import Diverged
 from ifca.core.recipe import Recipe
+from ifca.core.rejections import STEP
+from ifca.core.replies import Rejection
 from ifca.core.types import ClusterState, Progress
 
 GROWTH = 2  # times the loss of the first round: more than a step that works does
@@ -37,13 +40,19 @@ def halves(recipe: Recipe) -> bool:
 
 
 def looked_at(
-    recipe: Recipe, before: ClusterState, after: ClusterState, who: Tensor, loss: Tensor
+    recipe: Recipe,
+    before: ClusterState,
+    after: ClusterState,
+    who: Tensor,
+    loss: Tensor,
+    rejected: Sequence[Rejection] = (),
 ) -> ClusterState:
     """The state after a round, where a step that diverges is halved. loss: [p] of clients who, before it.
 
-    The state before the round is kept if its mean loss is the lowest so far; where the clients lose more than
-    twice what they lost in the first round, and more than chance allows, training has diverged. A state that
-    was gone back to is given a round: no step of the size that is left has made it.
+    The state before the round is kept if its mean loss is the lowest so far, and nobody stood out from the
+    others as where the step is too long: models that were made without such clients suit the others. Where
+    clients lose more than twice what they lost in the first round, and more than chance allows, training has
+    diverged. A state that was gone back to is given a round: no step of the size that is left has made it.
     """
     progress, mean = after.progress, float(loss.double().mean())
     if not halves(recipe):
@@ -53,7 +62,8 @@ def looked_at(
         progress = replace(progress, first=first.index_copy(0, who, loss.double().cpu()))
     if not progress.halved or progress.halved[-1]["round"] < before.round:
         _check_growth(recipe, f"in round {before.round + 1}", progress, who, loss)
-    if not recipe.early_stopping and mean < progress.kept_loss:
+    firm = not any(one.kind in STEP for one in rejected)
+    if not recipe.early_stopping and firm and mean < progress.kept_loss:
         progress = kept(progress, before, mean)
     return replace(after, progress=progress)
 
