@@ -32,7 +32,7 @@ from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due,
 from ifca.training.evaluate import evaluate
 from ifca.training.going_back import back_to_kept, looked_at
 from ifca.training.job import Job
-from ifca.training.privacy import most_rounds, out_of_budget, private_replies
+from ifca.training.privacy import drawn_from, most_rounds, out_of_budget, private_replies
 
 OnRound = Callable[[ClusterState, Record], object]
 """Told the state after a round and its record; True: it was the last round."""
@@ -129,7 +129,8 @@ def spent(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
     """M_t, and the identities of those who are sent their own model only (-1: judges all)."""
     there = torch.nonzero(~left_out(state.checks, len(state.identity)))[:, 0]
-    drawn = there[participants(job.recipe, state.round, job.federation.train.keys[there.numpy()], job.secret)]
+    keys = job.federation.train.keys[there.numpy()]
+    drawn = there[participants(job.recipe, state.round, keys, drawn_from(job))]
     who = job.method.takes_part(job.recipe, state, drawn)
     return who, job.method.sends(job.recipe, state, who)
 
