@@ -14,17 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ifca.core.checks import (
-    behind,
-    capped_savings,
-    capped_weights,
-    in_a_row,
-    left_out,
-    unusable,
-    within_others,
-)
+from ifca.core.checks import behind, capped_savings, capped_weights, unusable, within_others
 from ifca.core.errors import Diverged, TooFewClients
-from ifca.core.replies import Rejection, Savings
+from ifca.core.replies import Savings
 from ifca.data import rotated_digits
 from ifca.data.jsonl import read_jsonl
 from ifca.report.ending_words import ending_sentences
@@ -129,15 +121,6 @@ class TestByHand:
         assert found.total[:, 0].tolist() == [10.0] * 7 + [70.0]
         honest = Savings(samples[:7].repeat(2), total[:7].repeat(2, 1), square[:7].repeat(2, 1))
         assert capped_savings(honest) is honest
-
-    def test_rejections_in_a_row(self) -> None:
-        """Client 4 is rejected twice and then used; client 7 is rejected a third time; 9 is not there."""
-        before = torch.zeros(10, dtype=torch.long)
-        before[4], before[7], before[9] = 2, 2, 1
-        asked, used = torch.tensor([4, 7, 9]), torch.tensor([True, False, False])
-        after = in_a_row(before, asked, [Rejection(1, "too-large", "")], used)
-        assert after[[4, 7, 9]].tolist() == [0, 3, 1]
-        assert torch.nonzero(left_out({"in_a_row": after}, 10)).flatten().tolist() == [7]
 
 
 def part_of(message: Message) -> str:

@@ -22,7 +22,7 @@ from ifca.methods.groups import Memory, memory_of
 from ifca.methods.memory import tensors_of
 from ifca.runs.chosen_job import chosen_job
 from ifca.runs.clients_table import read_clients
-from ifca.runs.drift_words import moved
+from ifca.runs.drift_words import moved, report_lines
 from ifca.runs.run import resume, run
 from ifca.use.continue_run import check_run, continue_run
 
@@ -217,6 +217,36 @@ def test_continue_fit_keeps_the_first_fit_and_names_misfits() -> None:
     assert second.drift_["compared"]["ways"]["after"]["accuracy"] > 0.9
     with pytest.raises(InvalidInput, match="is for algorithm ifca or ifca-plain, this is global"):
         IFCA(rounds=1, algorithm="global").fit(flat([0, 0], 0)).continue_fit(flat([0, 0], 1))
+
+
+def test_a_check_of_clients_without_any_labels(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    """No loss is known: each has the most confident model, how sure that is, and what it had in the run."""
+    directory, new = finished
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in sorted(new.glob("*.csv")):
+        rows = list(csv.reader(file.read_text().splitlines()))
+        with (bare / file.name).open("w", newline="") as out:
+            csv.writer(out).writerows([row[:3] for row in rows])
+    found = check_run(directory, bare)
+    assert (found["clients"], found["clusters"], found["alarms"], found["gone"]) == ([], [], [], ["c7"])
+    rows = {row["client"]: row for row in found["unlabelled"]}
+    assert sorted(rows) == [f"c{i}" for i in range(7)] + ["n9"]
+    assert {(row["tried_by"], row["tried"]) for row in rows.values()} == {("run", 7)}
+    assert (rows["n9"]["was"], rows["n9"]["by"], rows["c1"]["by"]) == (None, "guess", "run")
+    assert rows["c1"]["cluster"] == rows["c1"]["was"]
+    told = list(report_lines(found))
+    sure = rows["n9"]
+    assert (
+        f"n9 has no labels: model {sure['most_confident']} is the most confident ({sure['most']:.2f}"
+        in told[8]
+    )
+    assert told[8].endswith("standard errors ahead), which is a guess")
+    assert f"by confidence alone {sure['right']} of 7 clients would get the model that they had" in told[9]
+    assert told[10].startswith("nothing else can be said of clients without labels")
+    assert told[-1].startswith("no client has labels, so no loss is known and no alarm can be raised")
+    with pytest.raises(InvalidInput, match="no client has labels, so there is nothing to train on"):
+        continue_run(directory, bare, tmp_path / "out")
 
 
 def test_a_regression_without_labels_is_refused(tmp_path: Path) -> None:

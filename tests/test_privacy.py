@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,12 +23,17 @@ from ifca.core.types import ClusterState
 from ifca.methods import Ask, Problem, Round, method_of, register
 from ifca.report.page import write_report
 from ifca.runs.config import read_config
+from ifca.runs.make import make_job as make_run_job
+from ifca.runs.privacy_words import privacy_sentences
 from ifca.runs.run import compare, resume, run
+from ifca.runs.run_folder import open_directory
 from ifca.training import fit
 from ifca.training.checkpoint import load_tensors
 from ifca.training.preflight import check
+from ifca.training.privacy import drawn_from, known_by
 from ifca.training.start import start
 from ifca.use.card import write_card
+from ifca.use.continue_run import continue_run
 from ifca.use.export import export_model
 from tests.conftest import groups, make_job
 from tests.test_contract import same_bits
@@ -107,6 +113,53 @@ def test_training_stops_before_the_budget_is_passed(done: Path, tmp_path: Path) 
     first = [json.loads(line) for line in (done / "rounds.jsonl").read_text().splitlines()]
     assert [r["train_loss"] for r in records] == [r["train_loss"] for r in first[: len(records)]]
     assert resume(tmp_path / "run") == summary
+
+
+def test_no_two_trainings_draw_the_same_noise() -> None:
+    """Only how many rounds were asked for does not matter: what is released until then is the same."""
+    recipe = Recipe(algorithm="global", dp_noise=1.0, dp_delta=1e-3, rounds=3)
+    job = make_job(CROWD, recipe)
+    begun = {"w": torch.zeros(1, 2)}
+    others = [
+        replace(job, recipe=replace(recipe, seed=1)),
+        replace(job, recipe=replace(recipe, algorithm="ifca-plain", k=2)),
+        replace(job, recipe=replace(recipe, step_size=0.2)),
+        replace(job, recipe=replace(recipe, dp_noise=2.0)),
+        replace(job, warm_start=begun),
+        replace(job, warm_start={"w": torch.ones(1, 2)}),
+        replace(job, warm_start=begun, other_data=known_by(CROWD.train)),
+        replace(job, warm_start=begun, other_data=known_by(groups((5,) * 40, seed=1).train)),
+    ]
+    assert len({drawn_from(one) for one in (job, *others)}) == 1 + len(others)
+    assert drawn_from(replace(job, recipe=replace(recipe, rounds=9, dp_epsilon=50.0))) == drawn_from(job)
+    assert drawn_from(replace(job, secret=7)) == 7
+    assert drawn_from(make_job(CROWD, Recipe())) is None
+
+
+def test_a_continuation_draws_its_own_noise_and_budgets_add_up(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        for i in range(30):
+            rows = [f"{a:.3f},{b:.3f},{int(a > 0)}" for a, b in rng.normal(size=(12, 2)).tolist()]
+            (tmp_path / name / f"h{i:02d}.csv").write_text("\n".join(["a,b,outcome", *rows]) + "\n")
+    file = tmp_path / "job.toml"
+    data = 'name = "folder"\npath = "old"\nlabel = "outcome"\nstandardise = false\ntest_share = 0.2\n'
+    file.write_text(f'[data]\n{data}[model]\nname = "logistic"\n')
+    terms = [term for term in SMALL if not term.startswith(("data.", "model."))]
+    first = run(read_config(file, terms), tmp_path / "first")["privacy"]
+    second = continue_run(tmp_path / "first", tmp_path / "new", tmp_path / "second")["privacy"]
+    again = continue_run(tmp_path / "second", tmp_path / "old", tmp_path / "third")["privacy"]
+    assert "before" not in first
+    assert second["before"] == {"epsilon": first["epsilon"], "delta": 0.001}
+    assert again["in_all"]["epsilon"] == pytest.approx(3 * first["epsilon"])
+    assert again["in_all"]["delta"] == pytest.approx(0.003)
+    assert f"all models together tell epsilon = {3 * first['epsilon']:.4g}" in privacy_sentences(again)[1]
+    page = write_report([tmp_path / "third"], tmp_path / "third" / "report.html")
+    assert "all models together tell" in page.read_text()
+    assert "the models that training began with" not in again["not_covered"]
+    jobs = [make_run_job(open_directory(tmp_path / name)) for name in ("first", "second", "third")]
+    assert len({drawn_from(job) for job in jobs}) == 3
 
 
 def test_a_budget_alone_decides_the_noise() -> None:

@@ -25,6 +25,7 @@ from ifca.runs.run import resume, run
 from ifca.runs.run_folder import same_config
 from ifca.training import Job, fit
 from ifca.training.early_stopping import held_out_losses, is_due, last_round
+from ifca.training.going_back import looked_at, most_growth
 from ifca.training.start import start
 from tests.conftest import groups, make_job
 from tests.test_resume import SMALL, assert_same_result
@@ -173,6 +174,44 @@ class TestHalving:
         assert {record["round"] for record in fitted.history} == set(range(60))
         spent = sum(record["bytes_down"] for record in fitted.history)
         assert spent == int(fitted.state.bytes_down.sum()) == (60 + len(steps)) * 2 * 8
+
+    def test_how_much_growth_is_chance(self) -> None:
+        """F with 2 and 2 degrees of freedom exceeds x in 1 / (1 + x) of cases; one of two counts as two."""
+        assert most_growth(1, 1, 2) == pytest.approx(1 / 1e-4 - 1)
+        assert most_growth(5, 5, 5) == most_growth(150, 150, 1000) == 2
+        assert most_growth(6, 6, 20) > most_growth(20, 6, 20) > most_growth(60, 60, 200) > 2
+
+    @pytest.mark.parametrize("algorithm", ["ifca", "global"])
+    def test_few_clients_of_one_sample_each_are_no_divergence(self, algorithm: str) -> None:
+        """Six of twenty take part. Who was heard in the first round may lose more by chance."""
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(20, 3)).astype(np.float32)
+        y = (x @ [1, 2, -1] + 0.1 * rng.normal(size=20)).astype(np.float32)
+        front = IFCA(algorithm=algorithm, participation=0.3, rounds=30, evaluate_every=0)
+        front.fit(x, y, groups=[f"c{i}" for i in range(20)])
+        assert front.fitted_.state.progress.halved == ()
+
+    def test_models_that_were_gone_back_to_are_given_a_round(self) -> None:
+        """Clients lose 3, in the first round it was 1: half the step does not change these models."""
+        recipe, first = Recipe(on_divergence="halve"), torch.tensor([1.0, 1.0])
+        begun = fit(replace(steep(), recipe=replace(steep().recipe, rounds=1, step_size=0.1))).state
+        everyone, loss = torch.tensor([0, 1]), torch.tensor([3.0, 3.0])
+        state = replace(begun, progress=replace(begun.progress, first=first.double()))
+        with pytest.raises(Diverged, match="the mean loss is 3, in the first round it was 1"):
+            looked_at(recipe, state, state, everyone, loss)
+        halved = replace(state, progress=replace(state.progress, halved=({"round": state.round},)))
+        looked_at(recipe, halved, halved, everyone, loss)
+        later = replace(halved, round=halved.round + 1)
+        with pytest.raises(Diverged):
+            looked_at(recipe, later, later, everyone, loss)
+
+    def test_real_divergence_is_seen_by_few(self) -> None:
+        """Two of the ten clients take part; gradients of y = 2x at x = 1 to 3, steps above 0.5 grow."""
+        clients = [Client(np.full((4, 1), x), np.full(4, 2.0 * x)) for x in np.linspace(1, 3, 10)]
+        job = replace(steep(), federation=Federation.from_clients(clients))
+        fitted = fit(replace(job, recipe=replace(job.recipe, participation=0.2)))
+        assert fitted.state.progress.halved
+        assert fitted.train_loss < 1e-3
 
     def test_stop_is_an_error_as_before(self) -> None:
         job = steep()

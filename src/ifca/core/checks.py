@@ -9,8 +9,6 @@ Two principles, both relative to what the others of the round say, so that no un
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -26,7 +24,6 @@ BEHIND = 3.0  # times as far goes at most who loses more than the median: a new 
 SMALL = 1e-3  # of a model's length: when nearly nobody changes it any more, such changes are still usual
 FEWEST = 3  # clients from which on the others can say what is usual
 MANY, BEYOND = 8, 3.0  # clients from which on there is a range of words; its widths
-IN_A_ROW = 3  # rejections, after which a client is left out
 ROUNDING = 1e-4  # share of a loss by which two losses that are the same may differ
 
 
@@ -175,22 +172,3 @@ def far_solutions(points: Tensor) -> list[int]:
     if len(length) < FEWEST or usual == 0:
         return []
     return torch.nonzero(length > TOO_LONG * usual)[:, 0].tolist()
-
-
-def in_a_row(before: Tensor, asked: Tensor, rejected: Sequence[Rejection], answered: Tensor) -> Tensor:
-    """Rejections in a row of each client [m] after a round.
-
-    asked: [p] clients; answered: [p] whether the reply was used; a rejection's row is among these p.
-    """
-    after = before.clone()
-    after[asked[answered]] = 0
-    for one in rejected:
-        if not bool(answered[one.row]):
-            after[asked[one.row]] += 1
-    return after
-
-
-def left_out(checks: Params, m: int) -> Tensor:
-    """Who is not asked any more [m]: rejected IN_A_ROW times in a row."""
-    found = checks.get("in_a_row")
-    return torch.zeros(m, dtype=torch.bool) if found is None else found >= IN_A_ROW

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ifca.core.errors import InvalidInput
 
 LEAST_NOISE = 1e-100  # with less, epsilon has no finite number
+
+
+class Spent(NamedTuple):
+    """What trainings before this one have told of their clients: epsilons add up, and so do deltas."""
+
+    epsilon: float
+    delta: float
+
+    @classmethod
+    def of(cls, facts: dict[str, Any] | None) -> Spent | None:
+        """facts: the part privacy of a summary."""
+        if facts is None or facts["epsilon"] is None:
+            return None
+        all_of_it = facts.get("in_all", facts)
+        return cls(all_of_it["epsilon"], all_of_it["delta"])
 
 
 @dataclass(frozen=True, kw_only=True)

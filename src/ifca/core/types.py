@@ -138,7 +138,7 @@ class ClusterState:
     bytes_up: Tensor  # [m]
     memory: Params = field(default_factory=dict)  # what the method itself remembers, by name
     moments: Params = field(default_factory=dict)  # what the server's optimiser remembers, by name
-    checks: Params = field(default_factory=dict)  # in_a_row [m]: rejections of each client; empty: none yet
+    checks: Params = field(default_factory=dict)  # rejections of each client (core/rejections.py)
     progress: Progress = Progress()
 
     @property

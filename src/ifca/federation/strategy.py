@@ -19,8 +19,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from ifca.core.callbacks import Record
-from ifca.core.checks import left_out
 from ifca.core.errors import InvalidInput, TooFewClients
+from ifca.core.rejections import left_out
 from ifca.core.types import ClusterState
 from ifca.engines.flower.exchange import Answers, Exchange
 from ifca.engines.flower.flower_engine import FlowerEngine

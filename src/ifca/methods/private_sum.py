@@ -73,14 +73,15 @@ def noised(
     sums: ClusterSum,
     shared: frozenset[str],
     secret: int | None = None,
+    seed: int | None = None,
 ) -> ClusterSum:
     """What the server may use: noisy sums and counts, as averages of core/averages.py divide them.
 
     sums: of clipped updates. A cluster with a noisy count below the least one has weight 0 and keeps its
-    model. secret: what the noise is drawn from in place of the recipe's seed; then it is another one for
-    other sums, too, because the difference of two releases with the same noise has none.
+    model. seed: what the noise is drawn from in place of the recipe's. secret: as the seed; then it is
+    another one for other sums, too, because the difference of two releases with the same noise has none.
     """
-    rng = generator(*_source(recipe, state, sums, secret))
+    rng = generator(*_source(recipe.seed if seed is None else seed, state, sums, secret))
     counts = sums.weight + noise.of_counts * _normal(sums.weight, rng)
     weight = torch.where(counts >= noise.least, counts, 0)
     everyone = counts.sum().maximum(weight.sum())  # noise below zero elsewhere takes nobody away from these
@@ -109,11 +110,11 @@ def _normal(like: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def _source(
-    recipe: Recipe, state: ClusterState, sums: ClusterSum, secret: int | None
+    seed: int, state: ClusterState, sums: ClusterSum, secret: int | None
 ) -> tuple[int, str, int, int]:
     """What the noise of a round is drawn from."""
     if secret is None:
-        return recipe.seed, "privacy", state.round, 0
+        return seed, "privacy", state.round, 0
     digest = hashlib.blake2b(digest_size=8)
     for value in (sums.weight, *(sums.total[name] for name in sorted(sums.total))):
         digest.update(value.cpu().numpy().tobytes())

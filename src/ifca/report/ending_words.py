@@ -18,6 +18,7 @@ WHY = {
     "stale": "the reply belonged to another round",
     "cluster-out-of-range": "the cluster does not exist",
 }
+STEP = {"too-large", "not-finite"}  # what a step that is too long makes of honest replies, too
 DIVERGED = "The training loss is higher than in the first round: try a smaller step_size."
 
 
@@ -50,7 +51,10 @@ def rejected_sentences(summary: dict[str, Any]) -> list[str]:
     why = listed([WHY.get(kind, kind) for kind in rejected["why"]])
     found = [f"Rejected: {count(rejected['replies'], 'reply', 'replies')}, because {why}."]
     found[0] += f" Of the clients {listed([*names, *more])}; rounds went on with the others."
-    return found + _left_out_sentences(rejected["left_out"])
+    found += _left_out_sentences(rejected["left_out"])
+    if rejected["left_out"] and STEP & set(rejected["why"]):
+        found.append("Where they are honest, the step was too long for them: try a smaller step_size.")
+    return found
 
 
 def _left_out_sentences(left_out: dict[str, int]) -> list[str]:

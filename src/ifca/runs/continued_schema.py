@@ -54,6 +54,11 @@ class WithoutLabels(TypedDict):
     by: str
     tried: NotRequired[Any]
     margin_in_errors: NotRequired[float | None]
+    most_confident: NotRequired[Place]
+    most: NotRequired[float]
+    right: NotRequired[Count]
+    p: NotRequired[float]
+    tried_by: NotRequired[str]
 
 
 class Way(TypedDict):

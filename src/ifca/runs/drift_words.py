@@ -52,20 +52,33 @@ def joined(row: dict[str, Any]) -> str:
 
 
 def without_labels(row: dict[str, Any]) -> str:
-    """How a client without labels got its model, and how sure that is."""
-    name, model, tried = row["client"], row["cluster"], row["tried"]
+    """Which model a client without labels gets, which one is most confident on its samples, and how sure."""
+    name, model, most = row["client"], row["cluster"], row.get("most_confident", row["cluster"])
+    errors = row["margin_in_errors"]
+    ahead = "" if errors is None else f", {errors:.1f} standard errors ahead"
+    sure = f" ({row['most']:.2f} on average{ahead})" if "most" in row else ahead
+    first = f"{name} has no labels: model {most} is the most confident{sure}"
+    if row["by"] == "run":
+        return f"{first}; it keeps model {model} of the run"
+    return first if row["by"] == "confidence" else f"{first}, which is a guess"
+
+
+def how_sure(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """What is said once of all clients without labels: how far confidence can be trusted, what it lacks."""
+    tried, right, p = (rows[0][name] for name in ("tried", "right", "p"))
+    own = "clients with labels would get their own model"
+    if rows[0].get("tried_by") == "run":
+        own = "clients would get the model that they had in the run"
     if not tried:
-        return f"{name} has no labels: model {model} is the most confident; nobody has labels to try that by"
-    share = f"by confidence alone {row['right']} of {tried} clients with labels would get their own model"
-    if row["by"] == "confidence":
-        ahead = (
-            ""
-            if row["margin_in_errors"] is None
-            else f", {row['margin_in_errors']:.1f} standard errors ahead"
+        yield "how far confidence can be trusted is not known: no client with a known model has labels"
+    elif rows[0]["by"] == "confidence":
+        yield f"by confidence alone {right} of {tried} {own} (by chance p = {p:.1g}), so it chooses here"
+    else:
+        yield (
+            f"by confidence alone {right} of {tried} {own}, which chance does as well (p = {p:.1g}): it does "
+            "not tell these models apart"
         )
-        return f"{name} has no labels: model {model} by confidence{ahead}; {share}"
-    keeps = f"it keeps model {model} of the run" if row["by"] == "run" else f"model {model} is a guess"
-    return f"{name} has no labels: {keeps}, because confidence does not tell these models apart ({share})"
+    yield "nothing else can be said of clients without labels: labels alone tell whether a model still fits"
 
 
 def report_lines(found: dict[str, Any]) -> Iterator[str]:
@@ -87,13 +100,19 @@ def report_lines(found: dict[str, Any]) -> Iterator[str]:
     yield from map(moved, by["moved"])
     yield from map(joined, by["joined"])
     yield from map(without_labels, found["unlabelled"])
+    if found["unlabelled"]:
+        yield from how_sure(found["unlabelled"])
     if found["gone"]:
         more = ", ..." if len(found["gone"]) > 10 else ""
         yield f"not in the new data: {', '.join(found['gone'][:10])}{more}"
+    if not rows:
+        yield "no client has labels, so no loss is known and no alarm can be raised: label some rows of each"
+        return
     for sentence in found["alarms"]:
         yield f"alarm: {sentence}"
     if not found["alarms"]:
-        yield "no alarm: every client loses what is usual in its cluster"
+        with_labels = " with labels" if found["unlabelled"] else ""
+        yield f"no alarm: every client{with_labels} loses what is usual in its cluster"
     if not found["held_out"]:
         yield (
             "the run kept no samples apart, so what is usual was measured on samples that it trained on: new "

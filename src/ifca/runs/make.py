@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ifca.core.errors import InvalidInput
+from ifca.core.privacy_settings import Spent
 from ifca.data import Federation
 from ifca.methods import Aggregation, Method, register, register_aggregation
 from ifca.models import BuiltIn, as_factory, choose_model
@@ -23,8 +24,10 @@ from ifca.runs.own_data_config import GIVEN, FunctionData
 from ifca.runs.own_modules import own_function
 from ifca.runs.run_code import code_of
 from ifca.runs.scaled import Scale, scaled
+from ifca.runs.summary_file import finished_summary
 from ifca.training import Job, choose_device
 from ifca.training.checkpoint import models_of
+from ifca.training.privacy import known_by
 
 Kind = TypeVar("Kind")
 
@@ -38,9 +41,10 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
         federation = replace(federation, through_origin=True)
     before = config.warm_start or config.continues
     warm, header = (None, {}) if before is None else models_of(Path(before) / "models.safetensors")
+    train = federation.train
     return Job(
         federation,
-        recipe_of(vars(config), len(federation.train)),
+        recipe_of(vars(config), len(train)),
         make_model(config, federation, code, header.get("model")),
         loss=make_loss(config, code),
         metrics=make_metrics(config, code),
@@ -51,8 +55,15 @@ def make_job(config: Config, federation: Federation | None = None, code: Code | 
         budget=None if config.memory_budget is None else config.memory_budget * 2**20,
         fast_path=config.fast_path,
         warm_start=warm,
-        attack=None if config.attack is None else config.attack.of(federation.train, config.seed),
+        attack=None if config.attack is None else config.attack.of(train, config.seed),
+        spent=_spent(Path(before)) if config.private and before is not None else None,
+        other_data=known_by(train) if config.private and config.continues is not None else 0,
     )
+
+
+def _spent(folder: Path) -> Spent | None:
+    """By the run of that folder, where it was a private one."""
+    return Spent.of((finished_summary(folder, ()) or {}).get("privacy"))
 
 
 def register_own(config: Config, code: Code) -> None:

@@ -9,9 +9,20 @@ def privacy_sentences(privacy: dict[str, Any]) -> list[str]:
     """What was spent, how, and what is not covered. privacy: of a summary."""
     delta, rounds = f"{privacy['delta']:.1g}", privacy["rounds"]
     budget = "" if privacy["budget"] is None else f" (budget {privacy['budget']:g})"
+    before, both = privacy.get("before"), privacy.get("in_all")
+    added = (
+        []
+        if before is None or both is None
+        else [
+            f"The run that it began with spent epsilon = {before['epsilon']:.4g}, delta = "
+            f"{before['delta']:.1g}; of a client that was in both, all models together tell epsilon = "
+            f"{both['epsilon']:.4g}, delta = {both['delta']:.1g}."
+        ]
+    )
     return [
         f"Client-level differential privacy: epsilon = {privacy['epsilon']:.4g}{budget}, delta = {delta}, "
         f"for {privacy['adjacency']}. Covered: {privacy['covered']}.",
+        *added,
         how(privacy, rounds),
         "Not covered: " + "; ".join(privacy["not_covered"]) + ".",
     ]

@@ -43,6 +43,7 @@ class Halving(TypedDict):
     step_size: Number
     back_to: Count
     because: str
+    asked_again: NotRequired[list[str]]
 
 
 class Rejection(TypedDict):

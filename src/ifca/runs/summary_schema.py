@@ -132,6 +132,13 @@ class Personalised(TypedDict):
     worse_on_test: Known
 
 
+class SpentBefore(TypedDict):
+    """What earlier runs told of their clients, or they and this one together."""
+
+    epsilon: Number
+    delta: Number
+
+
 class Privacy(TypedDict):
     """What was spent."""
 
@@ -143,6 +150,8 @@ class Privacy(TypedDict):
     sampling: str
     not_covered: list[str]
     noise: NotRequired[Known]
+    before: NotRequired[SpentBefore]
+    in_all: NotRequired[SpentBefore]
 
 
 class Summary(TypedDict):

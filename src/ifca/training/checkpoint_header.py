@@ -34,6 +34,7 @@ class Halved(TypedDict):
     step_size: float
     back_to: int
     because: str
+    asked_again: NotRequired[list[str]]
 
 
 class KeptState(TypedDict):

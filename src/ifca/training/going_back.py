@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -9,9 +10,15 @@ from torch import Tensor
 
 from ifca.core.errors import Diverged
 from ifca.core.recipe import Recipe
+from ifca.core.rejections import STEP
+from ifca.core.replies import Rejection
 from ifca.core.types import ClusterState, Progress
 
 GROWTH = 2  # times the loss of the first round: more than a step that works does
+BY_CHANCE = (
+    1e-4  # how often the growth that is still taken for chance happens by it, where few clients are heard
+)
+MANY = 1e6  # a mean over so many clients is certain
 
 
 def kept(progress: Progress, state: ClusterState, loss: float) -> Progress:
@@ -33,12 +40,19 @@ def halves(recipe: Recipe) -> bool:
 
 
 def looked_at(
-    recipe: Recipe, before: ClusterState, after: ClusterState, who: Tensor, loss: Tensor
+    recipe: Recipe,
+    before: ClusterState,
+    after: ClusterState,
+    who: Tensor,
+    loss: Tensor,
+    rejected: Sequence[Rejection] = (),
 ) -> ClusterState:
     """The state after a round, where a step that diverges is halved. loss: [p] of clients who, before it.
 
-    The state before the round is kept if its mean loss is the lowest so far; where the same clients lose more
-    than twice what they lost in the first round, training has diverged.
+    The state before the round is kept if its mean loss is the lowest so far, and nobody stood out from the
+    others as where the step is too long: models that were made without such clients suit the others. Where
+    clients lose more than twice what they lost in the first round, and more than chance allows, training has
+    diverged. A state that was gone back to is given a round: no step of the size that is left has made it.
     """
     progress, mean = after.progress, float(loss.double().mean())
     if not halves(recipe):
@@ -46,8 +60,10 @@ def looked_at(
     if progress.first is None:
         first = torch.full((len(after.identity),), torch.nan, dtype=torch.float64)
         progress = replace(progress, first=first.index_copy(0, who, loss.double().cpu()))
-    _check_growth(recipe, f"in round {before.round + 1}", progress, who, loss)
-    if not recipe.early_stopping and mean < progress.kept_loss:
+    if not progress.halved or progress.halved[-1]["round"] < before.round:
+        _check_growth(recipe, f"in round {before.round + 1}", progress, who, loss)
+    firm = not any(one.kind in STEP for one in rejected)
+    if not recipe.early_stopping and firm and mean < progress.kept_loss:
         progress = kept(progress, before, mean)
     return replace(after, progress=progress)
 
@@ -63,11 +79,27 @@ def check_last(recipe: Recipe, last: ClusterState, own: Tensor) -> None:
 
 
 def _check_growth(recipe: Recipe, when: str, progress: Progress, who: Tensor, loss: Tensor) -> None:
+    """Who was not heard in the first round lost then, for all that is known, the mean of those who were."""
     assert progress.first is not None
-    known = progress.first[who].isfinite()
-    then, now = float(progress.first[who][known].mean()), float(loss.double().cpu()[known].mean())
-    if now > GROWTH * then > 0:
+    heard = progress.first.isfinite()
+    first = progress.first.where(heard, progress.first[heard].mean())
+    then, now = float(first[who].mean()), float(loss.double().mean())
+    m = len(first)
+    if now > most_growth(len(who), int(heard.sum()), m) * then > 0:
         raise Diverged(
             f"training diverged: {when} the mean loss is {now:.3g}, in the first "
             f"round it was {then:.3g}; try a smaller step_size than {recipe.step_size}"
         )
+
+
+def most_growth(now: int, then: int, m: int) -> float:
+    """How many times as large the mean loss of some clients may be as that of others in the first round.
+
+    now, then: how many of all m are heard. A mean over few of them differs by chance: at worst, where each
+    has one sample, the ratio of two such means follows an F distribution, as that of squared errors does.
+    Means over all do not differ by chance (each count is corrected for a finite population).
+    """
+    from scipy.special import fdtri
+
+    free = (min(n / max(1 - n / m, 1 / MANY), MANY) for n in (now, then))
+    return max(GROWTH, float(fdtri(*free, 1 - BY_CHANCE)))

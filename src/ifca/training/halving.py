@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+
+import torch
 
 from ifca.core.errors import Diverged
 from ifca.core.recipe import Recipe
+from ifca.core.rejections import forgiven
 from ifca.core.types import ClusterState, Progress
 from ifca.engines.base import Engine
 from ifca.methods import Problem
@@ -74,7 +77,10 @@ def retreat(job: Job, state: ClusterState, reason: Diverged) -> ClusterState:
     """The state to try again from with half the step, or the error itself. state: of the round given up."""
     if state.progress.kept is None:
         raise reason
-    progress = _halved(job.recipe, state.progress, state.round, reason)
+    checks, again = forgiven(state.checks)
+    names = [job.federation.train.ids[i] for i in torch.nonzero(again)[:, 0].tolist()]
+    progress = _halved(job.recipe, state.progress, state.round, reason, names)
+    state = replace(state, checks=checks)
     if state.round == job.recipe.rounds or progress.stopped is not None:
         progress = replace(progress, unfinished=True)  # of the models that are kept now
     else:
@@ -85,8 +91,10 @@ def retreat(job: Job, state: ClusterState, reason: Diverged) -> ClusterState:
     return back_to_kept(replace(state, progress=progress))
 
 
-def _halved(recipe: Recipe, progress: Progress, t: int, reason: Diverged) -> Progress:
-    """The progress with one halving more. t: rounds done."""
+def _halved(
+    recipe: Recipe, progress: Progress, t: int, reason: Diverged, again: Sequence[str] = ()
+) -> Progress:
+    """The progress with one halving more. t: rounds done; again: clients left out that are asked again."""
     if not halves(recipe):
         raise reason
     if len(progress.halved) == MOST:
@@ -99,5 +107,6 @@ def _halved(recipe: Recipe, progress: Progress, t: int, reason: Diverged) -> Pro
         "step_size": recipe.step_size / 2,
         "back_to": 0 if progress.kept is None else progress.kept.round,
         "because": str(reason),
+        **({"asked_again": list(again)} if again else {}),
     }
     return replace(progress, halved=(*progress.halved, event))

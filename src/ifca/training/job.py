@@ -13,6 +13,7 @@ from torch import nn
 from ifca.core.attacks import Attack
 from ifca.core.errors import InvalidInput
 from ifca.core.initial import Draw, bernoulli
+from ifca.core.privacy_settings import Spent
 from ifca.core.recipe import Recipe
 from ifca.core.types import Params, Task, model_count
 from ifca.data import Clients, Federation
@@ -71,6 +72,8 @@ class Job:
     attack: Attack | None = None  # of some of the clients
     halvings: int = 0  # how often the recipe's step was halved because it diverged
     secret: int | None = None  # what a private job draws noise and participants from; None: the seed
+    spent: Spent | None = None  # by the private run whose models it begins with
+    other_data: int = 0  # what the data of a continuation are known by, for noise of its own
     ranks: Ranks | None = None  # the processes that train it together; None: this one alone
     mine: Clients | None = None  # with ranks: the training clients of this one
 

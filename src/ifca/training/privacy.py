@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
+
+import torch
 
 from ifca.core.averages import zero_sum
 from ifca.core.errors import InvalidInput
+from ifca.core.privacy_settings import Spent
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Replies
 from ifca.core.sampling import is_empty
 from ifca.core.types import ClusterState
+from ifca.data import Clients
 from ifca.methods.accountant import accountant, epsilon, noise_for, rounds_within
 from ifca.methods.private_sum import Noise, noised
 from ifca.training.job import Job
@@ -28,6 +33,7 @@ SEEDED = (
     "simulation of privacy; 'ifca federate server' draws both from the operating system"
 )
 BEGUN = "the models that training began with"
+APART = ("rounds", "evaluate_every", "dp_epsilon")  # settings that change no release, but how many there are
 
 
 def noise_of(job: Job) -> Noise:
@@ -57,12 +63,41 @@ def out_of_budget(job: Job, state: ClusterState) -> ClusterState:
     return replace(state, progress=replace(state.progress, stopped=why))
 
 
+def drawn_from(job: Job) -> int | None:
+    """What noise and participants follow from: the secret, or the seed; None: the job is not private.
+
+    No two trainings draw the same noise: the difference of their releases would have none. So with the seed
+    the settings count, the models that training began with and, where it continues a run, the data. (With
+    the secret the sums do; here they may not, because engines agree on them to rounding alone.)
+    """
+    if not job.recipe.private or job.secret is not None:
+        return job.secret
+    given = {
+        field.name: getattr(job.recipe, field.name)
+        for field in fields(job.recipe)
+        if field.name not in APART and getattr(job.recipe, field.name) != field.default
+    }
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(repr((sorted(given.items()), noise_of(job), job.other_data)).encode())
+    for name, value in sorted((job.warm_start or {}).items()):
+        digest.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return int.from_bytes(digest.digest(), "little")
+
+
+def known_by(clients: Clients) -> int:
+    """A number of clients' data, another one for others."""
+    digest = hashlib.blake2b(repr(clients.ids).encode(), digest_size=8)
+    for part in (clients.x, clients.y, torch.from_numpy(clients.offsets)):
+        digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+    return int.from_bytes(digest.digest(), "little")
+
+
 def private_replies(job: Job, state: ClusterState, replies: Replies) -> Replies:
     """The replies with noise on sums and counts; single losses are not for the method."""
-    sums = replies.total
-    if is_empty(job.recipe, state.round, job.federation.train.keys, job.secret):
+    sums, seed = replies.total, drawn_from(job)
+    if is_empty(job.recipe, state.round, job.federation.train.keys, seed):
         sums = zero_sum(state.theta)
-    total = noised(job.recipe, noise_of(job), state, sums, job.shared, job.secret)
+    total = noised(job.recipe, noise_of(job), state, sums, job.shared, job.secret, seed)
     return replies._replace(total=total, losses=None)
 
 
@@ -122,9 +157,10 @@ def privacy_facts(job: Job, state: ClusterState) -> dict[str, Any] | None:
     if not recipe.private:
         return None
     noise, q = noise_of(job), recipe.participation
-    secret, begun = job.secret is not None, job.warm_start is not None
+    secret, begun = job.secret is not None, job.warm_start is not None and job.spent is None
+    now = Spent(epsilon(noise.multiplier, q, state.round, recipe.dp_delta), recipe.dp_delta)
     return {
-        "epsilon": epsilon(noise.multiplier, q, state.round, recipe.dp_delta),
+        "epsilon": now.epsilon,
         "delta": recipe.dp_delta,
         "budget": recipe.dp_epsilon,
         "adjacency": "one client more or less",
@@ -147,4 +183,11 @@ def privacy_facts(job: Job, state: ClusterState) -> dict[str, Any] | None:
             PUBLIC,
             ROUNDING,
         ],
+        **({} if job.spent is None else _added_up(job.spent, now)),
     }
+
+
+def _added_up(before: Spent, now: Spent) -> dict[str, Any]:
+    """What is promised of a client that was in this training and in those before (basic composition)."""
+    both = Spent(before.epsilon + now.epsilon, before.delta + now.delta)
+    return {"before": before._asdict(), "in_all": both._asdict()}

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ifca.core.callbacks import Record
-from ifca.core.checks import capped_savings, left_out
+from ifca.core.checks import capped_savings
 from ifca.core.errors import Diverged, InvalidInput, TooFewClients
 from ifca.core.ledger import Wire
 from ifca.core.metrics import agreement, cluster_sizes
 from ifca.core.recipe import Recipe
+from ifca.core.rejections import left_out
 from ifca.core.replies import Needs, Replies, Savings
 from ifca.core.sampling import participants
 from ifca.core.types import ClusterState, Params
@@ -26,12 +27,12 @@ from ifca.data import Clients
 from ifca.engines.base import SUMS, Engine
 from ifca.engines.live_models import train_live
 from ifca.methods import Ask, Problem, Round
-from ifca.training.checked import checked, is_checked
+from ifca.training.checked import check_models, checked, is_checked
 from ifca.training.early_stopping import asked_to_stop, held_out_losses, is_due, with_held_out
 from ifca.training.evaluate import evaluate
 from ifca.training.going_back import back_to_kept, looked_at
 from ifca.training.job import Job
-from ifca.training.privacy import most_rounds, out_of_budget, private_replies
+from ifca.training.privacy import drawn_from, most_rounds, out_of_budget, private_replies
 
 OnRound = Callable[[ClusterState, Record], object]
 """Told the state after a round and its record; True: it was the last round."""
@@ -128,7 +129,8 @@ def spent(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
 def taking_part(job: Job, state: ClusterState) -> tuple[Tensor, Tensor]:
     """M_t, and the identities of those who are sent their own model only (-1: judges all)."""
     there = torch.nonzero(~left_out(state.checks, len(state.identity)))[:, 0]
-    drawn = there[participants(job.recipe, state.round, job.federation.train.keys[there.numpy()], job.secret)]
+    keys = job.federation.train.keys[there.numpy()]
+    drawn = there[participants(job.recipe, state.round, keys, drawn_from(job))]
     who = job.method.takes_part(job.recipe, state, drawn)
     return who, job.method.sends(job.recipe, state, who)
 
@@ -141,6 +143,7 @@ def one_round(
     if job.recipe.private and needs != SUMS:
         raise InvalidInput(f"{job.method.name}: {NO_MORE}")
     asked, replies = who, train_live(engine, state, who, known, needs)
+    check_models(job.recipe, state.round, replies)
     if replies.answered is not None:  # some may be missing, or rejected
         who, known = who[replies.answered], known[replies.answered]
         if not len(who):
@@ -151,8 +154,8 @@ def one_round(
         replies = private_replies(job, state, replies)
     now = Round(who, known, replies)
     after, events = job.method.server(problem, state, now, ask_of(engine, job.recipe))
-    after = looked_at(job.recipe, state, after, who, replies.loss)
-    after, told = checked(job.federation.train.ids, state, after, asked, replies)
+    after = looked_at(job.recipe, state, after, who, replies.loss, replies.rejected)
+    after, told = checked(job.recipe, job.federation.train.ids, state, after, asked, replies)
     record = {**describe(job, state, after, who, known, replies), **told}
     return after, record if events is None else {**record, "events": events}
 

@@ -2,14 +2,16 @@
 
 A model is more confident on samples of the kind that it was trained on, but some models are always more
 confident than others. So each model's confidence (the mean over samples of its largest probability) is
-measured from its own mean over clients whose cluster is known by their labels, cluster by cluster. Where such
-clients exist they are tried in the same way, each without itself: how many would get their right model is how
-sure the answer is. Two groups with the same features and opposite answers cannot be told apart like this.
+measured from its own mean over clients whose cluster is known by their labels, cluster by cluster; where
+nobody has labels, over those that had a model in the run. These clients are tried in the same way, each
+without itself: how many would get their right model is how sure the answer is. Two groups with the same
+features and opposite answers cannot be told apart like this.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ifca.core.errors import InvalidInput
+from ifca.data import Clients
+from ifca.data.sources.partly_labelled import Unlabelled
 from ifca.use.trained import Trained
 
 CHANCE = 0.05  # p of as many right choices by chance, above which confidence is no help
@@ -27,10 +32,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Calibration:
-    """What clients with labels say of the models' confidences."""
+    """What clients with a known cluster say of the models' confidences."""
 
     confidence: Floats  # [r, live] of each such client, under each model
     cluster: NDArray[np.int64]  # [r] its place among the live models
+    of: str = "labels"  # how the cluster is known; else "run"
 
     @property
     def right(self) -> int:
@@ -67,9 +73,59 @@ def largest_probabilities(trained: Trained, x: Tensor) -> Floats:
     return np.stack([one.double().softmax(-1).amax(-1).numpy() for one in outputs], 1)
 
 
-def by_confidence(trained: Trained, x: Tensor, calibration: Calibration, was: int | None) -> dict[str, Any]:
-    """The model of a client without labels, and how sure that is. was: its cluster in the run."""
-    each = largest_probabilities(trained, x)
+def unlabelled(
+    trained: Trained,
+    clients: Clients | None,
+    fitting: dict[str, int],
+    had: dict[str, int],
+    without: Sequence[Unlabelled],
+) -> list[dict[str, Any]]:
+    """The models of clients without labels, by confidence.
+
+    fitting: the model of each client with labels that one fits; had: of each client of the run.
+    """
+    if not without:
+        return []
+    if trained.classes is None:
+        raise InvalidInput(
+            f"client {without[0].id} has no labels: this is a regression, whose models give no confidences "
+            "to choose by; give some of its rows a label, or leave it out"
+        )
+    each, found = {one.id: largest_probabilities(trained, _inputs(trained, one)) for one in without}, []
+    if clients is None:
+        tried = {name: (table, had[name]) for name, table in each.items() if name in had}
+    else:
+        kind = next(iter(trained.theta.values())).dtype
+        tried = {
+            name: (largest_probabilities(trained, clients.one(i, torch.device("cpu"), kind).x), fitting[name])
+            for i, name in enumerate(clients.ids)
+            if name in fitting
+        }
+    means = np.array([table.mean(0) for table, _ in tried.values()]).reshape(-1, len(trained.live))
+    clusters = np.array([trained.live.index(cluster) for _, cluster in tried.values()], np.int64)
+    known = Calibration(means, clusters, "run" if clients is None else "labels")
+    for name, table in each.items():
+        was = had.get(name)
+        row = {"client": name, "samples": len(table), "was": was}
+        found.append(row | by_confidence(trained, table, known, was))
+    return found
+
+
+def _inputs(trained: Trained, one: Unlabelled) -> Tensor:
+    x = trained.inputs(torch.as_tensor(one.x))
+    if tuple(x.shape[1:]) != trained.input_shape or not len(x):
+        shape = tuple(x.shape[1:])
+        raise InvalidInput(f"client {one.id}: samples have shape {shape}, not {trained.input_shape}")
+    return x
+
+
+def by_confidence(
+    trained: Trained, each: Floats, calibration: Calibration, was: int | None
+) -> dict[str, Any]:
+    """The model of a client without labels, and how sure that is.
+
+    each: [n, live] of its samples; was: its cluster in the run.
+    """
     above = each.mean(0) - calibration.centre()
     order = np.argsort(-above, kind="stable")
     place, errors = int(order[0]), None
@@ -83,9 +139,12 @@ def by_confidence(trained: Trained, x: Tensor, calibration: Calibration, was: in
     return {
         "cluster": chosen,
         "confidence": float(each[:, trained.live.index(chosen)].mean()),
+        "most_confident": trained.live[place],
+        "most": float(each[:, place].mean()),
         "margin_in_errors": errors,
         "right": calibration.right,
         "tried": len(calibration.cluster),
         "p": calibration.p,
+        "tried_by": calibration.of,
         "by": "confidence" if helps else ("run" if was is not None else "guess"),
     }

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from ifca.core.callbacks import Callback, Several
 from ifca.core.errors import InvalidInput
+from ifca.core.privacy_settings import Spent
 from ifca.data import Federation
 from ifca.methods import method_of
 from ifca.runs.bands import known_clients, known_of_fitted
@@ -17,6 +18,7 @@ from ifca.runs.continued import as_before, before_and_after
 from ifca.training import Fitted, Job, fit
 from ifca.training.continued_state import continued_state
 from ifca.training.preflight import check
+from ifca.training.privacy import known_by
 from ifca.training.starts import Starts
 from ifca.use.continue_run import places_for
 from ifca.use.drift_check import checked
@@ -60,6 +62,8 @@ class ContinueFront(SklearnFront):
         misfit = torch.tensor([row["tried"] for row in found["clients"]])
         job = replace(job, recipe=replace(job.recipe, restarts=1, k=places_for(trained, int(misfit.sum()))))
         check(job)
+        if job.recipe.private:
+            job = replace(job, spent=Spent.of(self.privacy_), other_data=known_by(federation.train))
         losses = job.make_engine().score(trained.theta, federation.train).loss.cpu()
         state = continued_state(job, losses, misfit)
         told: Callback = Several(new.callbacks)

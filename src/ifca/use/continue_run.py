@@ -41,8 +41,8 @@ def check_run(
     assert isinstance(config.data, FolderData)
     reading = replace(config, data=replace(config.data, test_share=None, test=None))
     clients, without = read_new(reading, trained.header)
-    federation = as_before(trained.header, clients, str(data))
-    return checked(trained, known_clients(directory), federation.train, without)
+    there = as_before(trained.header, clients, str(data)).train if clients or not without else None
+    return checked(trained, known_clients(directory), there, without)
 
 
 def continue_run(

@@ -18,7 +18,7 @@ from ifca.data.sources.partly_labelled import Unlabelled
 from ifca.methods.referee import Sums, above_zero
 from ifca.runs.bands import LEVEL, Known, alarms, bands_of
 from ifca.runs.drift_words import client_alarm, cluster_alarm
-from ifca.use.confidence import Calibration, by_confidence, largest_probabilities
+from ifca.use.confidence import unlabelled
 from ifca.use.trained import Trained
 
 
@@ -54,32 +54,37 @@ def losses_of(trained: Trained, clients: Clients) -> Losses:
 
 
 def checked(
-    trained: Trained, known: Sequence[Known], clients: Clients, without: Sequence[Unlabelled] = ()
+    trained: Trained, known: Sequence[Known], clients: Clients | None, without: Sequence[Unlabelled] = ()
 ) -> dict[str, Any]:
-    """A report as plain JSON values. known: the run's clients; without: new clients without labels."""
-    names = {one.id: one for one in known}
-    if not any(name in names for name in (*clients.ids, *(one.id for one in without))):
+    """A report as plain JSON values. known: the run's clients; clients: those with labels, None: there are
+    none; without: those without.
+    """
+    names, rows, clusters = {one.id: one for one in known}, list[dict[str, Any]](), list[dict[str, Any]]()
+    new = [*([] if clients is None else clients.ids), *(one.id for one in without)]
+    if not any(name in names for name in new):
         raise InvalidInput(
-            f"the new data have no client of the run (they have {_some(clients.ids)}, the run had "
+            f"the new data have no client of the run (they have {_some(new)}, the run had "
             f"{_some(list(names))}): are they named alike? 'ifca assign' is for new clients alone"
         )
-    losses = losses_of(trained, clients)
-    rows = _rows(trained, names, clients, losses)
-    clusters = _clusters(trained, names, clients, losses)
+    if clients is not None:
+        losses = losses_of(trained, clients)
+        rows = _rows(trained, names, clients, losses)
+        clusters = _clusters(trained, names, clients, losses)
     raised = alarms(np.array([one["p"] for one in (*rows, *clusters)], np.float64))
     for one, alarm in zip((*rows, *clusters), raised.tolist(), strict=True):
         one["alarm"] = bool(alarm and one["above_limit"])
     for row in rows:
         row["state"] = _state(row)
     told = [client_alarm(row) for row in rows if row["alarm"]]
-    there = {*clients.ids, *(one.id for one in without)}
+    fitting = {row["client"]: row["cluster"] for row in rows if row["state"] != "misfit"}
+    had = {one.id: one.cluster for one in known if one.cluster in trained.live}
     return {
         "level": LEVEL,
         "held_out": all(one.held_out for one in known),
         "clients": rows,
         "clusters": clusters,
-        "unlabelled": _unlabelled(trained, names, clients, rows, without),
-        "gone": [one.id for one in known if one.id not in there],
+        "unlabelled": unlabelled(trained, clients, fitting, had, without),
+        "gone": [one.id for one in known if one.id not in new],
         "alarms": told + [cluster_alarm(one) for one in clusters if one["alarm"]],
     }
 
@@ -168,40 +173,6 @@ def _clusters(
             }
         )
     return rows
-
-
-def _unlabelled(
-    trained: Trained,
-    names: dict[str, Known],
-    clients: Clients,
-    rows: list[dict[str, Any]],
-    without: Sequence[Unlabelled],
-) -> list[dict[str, Any]]:
-    """The models of clients without labels, by confidence."""
-    if not without:
-        return []
-    if trained.classes is None:
-        raise InvalidInput(
-            f"client {without[0].id} has no labels: this is a regression, whose models give no confidences "
-            "to choose by; give some of its rows a label, or leave it out"
-        )
-    kind, found = next(iter(trained.theta.values())).dtype, []
-    fitting = [i for i, row in enumerate(rows) if row["state"] != "misfit"]
-    of_clients = [
-        largest_probabilities(trained, clients.one(i, torch.device("cpu"), kind).x).mean(0) for i in fitting
-    ]
-    clusters = np.array([trained.live.index(rows[i]["cluster"]) for i in fitting], np.int64)
-    known = Calibration(np.array(of_clients).reshape(-1, len(trained.live)), clusters)
-    for one in without:
-        x = trained.inputs(torch.as_tensor(one.x))
-        if tuple(x.shape[1:]) != trained.input_shape or not len(x):
-            shape = tuple(x.shape[1:])
-            raise InvalidInput(f"client {one.id}: samples have shape {shape}, not {trained.input_shape}")
-        was = names[one.id].cluster if one.id in names else None
-        found.append(
-            {"client": one.id, "samples": len(x), "was": was} | by_confidence(trained, x, known, was)
-        )
-    return found
 
 
 def _some(names: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from flwr.app import Message
 from torch import Tensor
 
 from ifca.core.averages import zero_sum
-from ifca.core.checks import FEWEST, IN_A_ROW
 from ifca.core.errors import Diverged, TooFewClients
+from ifca.core.rejections import IN_A_ROW, spoiled
 from ifca.core.replies import Needs, Rejection, Replies
 from ifca.core.sampling import count_aside
 from ifca.core.types import ClientReply, Params
@@ -69,7 +69,11 @@ def collected(
         node = engine.session.roster.node(name)
         engine.session.faults.add(engine.t, name, node, one.kind, one.detail)
     rejected = [*refused, *now]
-    _check_models(engine, replies, rejected)
+    if (why := spoiled(replies.identity, rejected)) is not None:
+        raise Diverged(
+            f"training diverged: in round {engine.t + 1} {why}; try a smaller step_size than "
+            f"{engine.recipe.step_size}"
+        )
     gone = {one.row for one in now}
     answered = torch.tensor([row in heard and row not in gone for row in range(len(who))])
     return replies._replace(answered=None if bool(answered.all()) else answered, rejected=()), rejected
@@ -96,19 +100,6 @@ def _put_together(
         one = {name: value[None] for name, value in update.items()}
         found.add(torch.tensor([row]), ClientReply(torch.tensor([j]), table, one))
     return found.replies()
-
-
-def _check_models(engine: FlowerEngine, replies: Replies, rejected: list[Rejection]) -> None:
-    """Where most clients of a model send no numbers, it is the model that does not serve, not the clients."""
-    bad = Counter(one.cluster for one in rejected if one.kind == "not-finite" and one.cluster >= 0)
-    good = Counter(replies.identity.tolist())
-    for j, count in bad.items():
-        if count > good[j] and (count >= FEWEST or not good):
-            raise Diverged(
-                f"training diverged: in round {engine.t + 1} {count} of {count + good[j]} clients of a model "
-                f"reply with a loss or an update that is not finite; try a smaller step_size than "
-                f"{engine.recipe.step_size}"
-            )
 
 
 def nobody_scored(engine: FlowerEngine, clients: Clients, part: str) -> Diverged | TooFewClients:

@@ -11,9 +11,10 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, ConfigRecordValues, RecordDict
 from torch import Tensor
 
-from ifca.core.checks import IN_A_ROW, within_others
+from ifca.core.checks import within_others
 from ifca.core.errors import TooFewClients
 from ifca.core.recipe import Recipe
+from ifca.core.rejections import IN_A_ROW
 from ifca.core.replies import Needs, Rejection, Replies, Savings, Scores, Solutions
 from ifca.core.sampling import count_aside
 from ifca.core.types import Params, model_count
