@@ -207,7 +207,9 @@ def test_a_place_with_a_new_model_begins_anew() -> None:
     first = moved(state).moments
     assert first["first.own"].flatten().tolist() == pytest.approx([0.1] * 3)
     without = moved(replace(moved(state), live=torch.tensor([True, False, True])))
-    again = moved(forgotten(replace(without, live=torch.ones(3, dtype=torch.bool)), 2)).moments
+    again = moved(
+        forgotten(replace(without, live=torch.ones(3, dtype=torch.bool)), torch.tensor([2]))
+    ).moments
     assert again["first.own"].flatten().tolist() == pytest.approx([0.271, 0.1, 0.1])
     assert again["second.own"].flatten()[1:].tolist() == first["second.own"].flatten()[1:].tolist()
     assert again["first.shared"].flatten().tolist() == pytest.approx([0.271])

@@ -97,9 +97,9 @@ def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str], moved: A
     return {**kept, LIVE: live.clone()}
 
 
-def forgotten(state: ClusterState, place: int) -> ClusterState:
-    """The state where a place has got another model: its optimiser begins anew."""
+def forgotten(state: ClusterState, places: Tensor) -> ClusterState:
+    """The state where some places have got other models: their optimisers begin anew. places: numbers."""
     if not state.moments:
         return state
-    live = state.moments[LIVE].index_fill(0, torch.tensor([place]), False)
+    live = state.moments[LIVE].index_fill(0, places, False)
     return replace(state, moments={**state.moments, LIVE: live})
