@@ -44,6 +44,8 @@ def server_step(
     moved = (state.theta.keys() if names is None else names) - running_statistics(state.theta)
     kept, theta = _begun(recipe, state, shared, moved), dict[str, Tensor]()
     heard = torch.nonzero(weight > 0)[:, 0]
+    if not len(heard):  # a round of nobody: shared layers rest, too
+        return averages, kept
     live = places_of(state.live).to(heard.device)
     for name, old in state.theta.items():
         if name not in moved:  # a client's own; or a running variance, which has no direction to go on in
