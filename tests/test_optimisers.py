@@ -193,6 +193,17 @@ def test_an_empty_cluster_keeps_its_model_and_what_its_optimiser_remembers() -> 
         state = replace(state, theta=theta, moments=moments)
 
 
+def test_shared_layers_rest_in_a_round_of_nobody() -> None:
+    """0 to 1 with momentum 1; then nobody is heard; then 1 to 1 + 0.9 + 1."""
+    recipe, shared = Recipe(server_optimizer="momentum"), frozenset({"w"})
+    state = initial_state({"w": torch.zeros(2, 1)}, torch.zeros(2, dtype=torch.long))
+    for change, heard, want in ((1.0, 1.0, 1.0), (0.0, 0.0, 1.0), (1.0, 1.0, 2.9)):
+        averages = {"w": state.theta["w"] + change}
+        theta, moments = server_step(recipe, state, averages, torch.tensor([heard, 0.0]), shared)
+        assert theta["w"].flatten().tolist() == pytest.approx([want, want])
+        state = replace(state, theta=theta, moments=moments)
+
+
 def test_a_place_with_a_new_model_begins_anew() -> None:
     """It was empty for a round, or its model became that of two groups; shared layers go on."""
     recipe = Recipe(server_optimizer="adam", server_step_size=1.0)
@@ -207,7 +218,9 @@ def test_a_place_with_a_new_model_begins_anew() -> None:
     first = moved(state).moments
     assert first["first.own"].flatten().tolist() == pytest.approx([0.1] * 3)
     without = moved(replace(moved(state), live=torch.tensor([True, False, True])))
-    again = moved(forgotten(replace(without, live=torch.ones(3, dtype=torch.bool)), 2)).moments
+    again = moved(
+        forgotten(replace(without, live=torch.ones(3, dtype=torch.bool)), torch.tensor([2]))
+    ).moments
     assert again["first.own"].flatten().tolist() == pytest.approx([0.271, 0.1, 0.1])
     assert again["second.own"].flatten()[1:].tolist() == first["second.own"].flatten()[1:].tolist()
     assert again["first.shared"].flatten().tolist() == pytest.approx([0.271])

@@ -45,29 +45,29 @@ def turn(name: str, theta: dict[str, Any], **recipe: Any) -> Params:
 
 def test_ditto() -> None:
     """w: 0, 0.2, 0.36. v: 0, 0.2, then 0.2 - 0.1 (2 (0.2 - 1) + 1 (0.2 - 0)) = 0.34."""
-    found = turn("ditto", {"w": 0.0, "common.w": 0.0}, local_steps=2, ditto_lambda=1.0)
-    assert found["common.w"].item() == pytest.approx(0.36)
+    found = turn("ditto", {"w": 0.0, ".common.w": 0.0}, local_steps=2, ditto_lambda=1.0)
+    assert found[".common.w"].item() == pytest.approx(0.36)
     assert found["w"].item() == pytest.approx(0.34)
 
 
 def test_apfl() -> None:
     """Step 1: slope -2 at 0: v = 0.1, w = 0.2, alpha = 0.5 - 0.1 x 0.02 x 0.5 = 0.499."""
-    start = {"w": 0.0, "common.w": 0.0, "share": 0.5}
+    start = {"w": 0.0, ".common.w": 0.0, ".share": 0.5}
     found = turn("apfl", start)
-    assert [found[n].item() for n in ("w", "common.w", "share")] == pytest.approx([0.1, 0.2, 0.499])
+    assert [found[n].item() for n in ("w", ".common.w", ".share")] == pytest.approx([0.1, 0.2, 0.499])
     assert mixed(found)["w"].item() == pytest.approx(0.499 * 0.1 + 0.501 * 0.2)
     slope = 2 * (0.499 * 0.1 + 0.501 * 0.2 - 1)
     again = turn("apfl", start, local_steps=2)
-    assert again["share"].item() == pytest.approx(0.499 - 0.1 * (-0.1 * slope + 0.02 * 0.499))
+    assert again[".share"].item() == pytest.approx(0.499 - 0.1 * (-0.1 * slope + 0.02 * 0.499))
     assert again["w"].item() == pytest.approx(0.1 - 0.1 * 0.499 * slope)
 
 
 def test_per_fedavg() -> None:
     """w' = 0.2, g = -1.6: w = 0.16. The Hessian is 2: d = -3.2, so w = 0.1 (1.6 - 0.1 x 3.2) = 0.128."""
-    start = {"w": 0.0, "common.w": 0.0}
+    start = {"w": 0.0, ".common.w": 0.0}
     first, free = turn("per-fedavg", start), turn("per-fedavg-hf", start)
-    assert first["common.w"].item() == pytest.approx(0.16)
-    assert free["common.w"].item() == pytest.approx(0.128)
+    assert first[".common.w"].item() == pytest.approx(0.16)
+    assert free[".common.w"].item() == pytest.approx(0.128)
     assert first["w"].item() == free["w"].item() == pytest.approx(0.2)  # one step from what was sent
     assert turn("per-fedavg", start, inner_step_size=0.25)["w"].item() == pytest.approx(0.5)
 
@@ -97,20 +97,20 @@ def test_fedrep() -> None:
 
 def test_fedem() -> None:
     """Losses 1 and 0: q = (1, e) / (1 + e); model 0 moves by 0.1 x 2 q_0, model 1 is right already."""
-    found = turn("fedem", {"w": [0.0, 1.0], "pi": [0.5, 0.5]})
+    found = turn("fedem", {"w": [0.0, 1.0], ".pi": [0.5, 0.5]})
     q = 1 / (1 + np.e)
-    assert found["pi"].tolist() == pytest.approx([q, 1 - q])
+    assert found[".pi"].tolist() == pytest.approx([q, 1 - q])
     assert found["w"].tolist() == pytest.approx([0.2 * q, 1.0])
 
 
 def test_fedrc() -> None:
     """Losses 1 and 0, class 1, whose share is 1/2 in model 0 and 4/5 in model 1: q ~ (1/e / 0.5, 1 / 0.8)."""
     table = [[0.25, 0.25], [0.1, 0.4]]
-    found = turn("fedrc", {"w": [0.0, 1.0], "pi": [0.5, 0.5], "labels": table})
+    found = turn("fedrc", {"w": [0.0, 1.0], ".pi": [0.5, 0.5], ".labels": table})
     q = (2 / np.e) / (2 / np.e + 1.25)
-    assert found["pi"].tolist() == pytest.approx([q, 1 - q])
+    assert found[".pi"].tolist() == pytest.approx([q, 1 - q])
     assert found["w"].tolist() == pytest.approx([0.2 * q, 1.0])
-    assert found["labels"].tolist() == [pytest.approx([0, q]), pytest.approx([0, 1 - q])]
+    assert found[".labels"].tolist() == [pytest.approx([0, q]), pytest.approx([0, 1 - q])]
 
 
 def test_mapper() -> None:
@@ -127,10 +127,10 @@ def test_mapper() -> None:
     x = torch.from_numpy(rng.normal(size=(10, 1)))
     data = Data(x, x[:, 0], torch.ones(10).double())
     recipe = Recipe(algorithm="mapper", local_steps=1, step_size=0.01)
-    theta = {"w": number(1.0)[None], "common.w": number(-5.0)[None], "share": number(0.5)[None]}
+    theta = {"w": number(1.0)[None], ".common.w": number(-5.0)[None], ".share": number(0.5)[None]}
     made = MAPPER.task(recipe, PLAIN)
     reply = MAPPER.client(made, recipe, 0.01, theta, data, Plan(None, None, None), torch.tensor(0))
-    assert reply.update["share"].item() == 1.0
+    assert reply.update[".share"].item() == 1.0
 
 
 def test_mocha() -> None:

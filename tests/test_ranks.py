@@ -39,6 +39,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "plain-stable": {"algorithm": "ifca-plain", "stable_after": 1, "rounds": 5},
     "plain-stopping": {"algorithm": "ifca-plain", "early_stopping": True, "rounds": 6},
     "global": {"algorithm": "global", "participation": 0.5},
+    "global-single-precision": {"algorithm": "global", "participation": 0.43, "rounds": 6},
     "local": {"algorithm": "local"},
     "local-epochs": {"algorithm": "local", "batch_size": 5, "local_epochs": 1},
     "oneshot": {"algorithm": "oneshot", "erm_rounds": 3},
@@ -47,7 +48,9 @@ ROWS: dict[str, dict[str, Any]] = {
 
 def row_job(name: str) -> Job:
     """Seven clients of 4 to 20 samples, with test data."""
-    return make_job(groups(SIZES), Recipe(**{"k": 2, "rounds": 3, "local_steps": 3, **ROWS[name]}))
+    precision = "float32" if name.endswith("single-precision") else "float64"
+    recipe = Recipe(**{"k": 2, "rounds": 3, "local_steps": 3, **ROWS[name]})
+    return make_job(groups(SIZES), recipe, precision=precision)
 
 
 def half_way(job: Job) -> ClusterState:
@@ -73,7 +76,11 @@ def started(rank: int, port: int, arguments: list[str], **options: Any) -> subpr
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
     }
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+    }
     environment |= {name: str(value) for name, value in told.items()}
     command = [sys.executable, *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

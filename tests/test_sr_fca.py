@@ -16,11 +16,14 @@ import torch
 
 from ifca.core.errors import Diverged, InvalidInput
 from ifca.core.recipe import Recipe
+from ifca.core.types import ClusterState
 from ifca.methods import method_of
+from ifca.methods.averaging import initial_state
 from ifca.methods.cross_losses import between_clusters, kept_groups, limit_of, pivots, to_clusters
 from ifca.methods.memory import record_of
 from ifca.methods.own_models import trimmed
-from ifca.methods.sr_fca import Memory
+from ifca.methods.server_optimiser import server_step
+from ifca.methods.sr_fca import Memory, united
 from ifca.training import Fitted, fit
 from tests.conftest import groups, make_job, scalar_job
 
@@ -114,6 +117,23 @@ def test_refine_by_hand() -> None:
     assert found[0].tolist() == [5.0, 2.5]
     assert found[2].tolist() == [7.5, 1.0]  # alone in its cluster: f_2(theta_1) only
     assert between_clusters(losses, own).tolist() == [[2.5, 6.5], [6.5, 1.0]]  # (4 + 9) / 2
+
+
+def test_united_clusters_and_their_optimiser_begin_anew() -> None:
+    """1 of three clients and 5 of one become 2. 7 stays, and so does what its optimiser remembers."""
+    recipe = Recipe("sr-fca", server_optimizer="momentum", server_betas=(0.5, 0.5))
+    state = initial_state({"w": torch.tensor([[1.0], [5.0], [7.0]])}, torch.tensor([0, 0, 0, 1, 2]))
+
+    def moved(state: ClusterState) -> ClusterState:
+        averages = {"w": state.theta["w"] + 1}
+        _, moments = server_step(recipe, state, averages, state.live.double(), frozenset())
+        return replace(state, moments=moments)
+
+    neighbours = torch.tensor([[True, True, False], [True, True, False], [False, False, True]])
+    after = united(moved(state), state.identity, neighbours)
+    assert after.theta["w"].flatten().tolist() == [2, 0, 7]
+    assert after.identity.tolist() == [0, 0, 0, 0, 2]
+    assert moved(after).moments["first.w"].flatten().tolist() == [1, 1, 1.5]
 
 
 def test_the_trimmed_mean_by_hand() -> None:

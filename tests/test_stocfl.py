@@ -18,6 +18,7 @@ from ifca.core.recipe import Recipe
 from ifca.data import Federation
 from ifca.methods.averaging import initial_state
 from ifca.methods.memory import tensors_of
+from ifca.methods.server_optimiser import LIVE
 from ifca.methods.stocfl import STOCFL, Memory, merged, together
 from ifca.training import Fitted, fit
 from ifca.training.checkpoint import load_state, save_state
@@ -90,7 +91,7 @@ def test_the_larger_cluster_s_model_stays() -> None:
     live, psi = torch.tensor([True, True, False, True, True]), torch.zeros(3, 2, dtype=torch.float64)
     psi[:2] = at_angles(0, 60) * torch.tensor([[1.0], [2]])
     state = initial_state(theta, torch.tensor([0, 1, 1, 4]), live)  # the new one was sent the initial model
-    state = replace(state, memory=tensors_of(Memory(psi)))
+    state = replace(state, memory=tensors_of(Memory(psi)), moments={LIVE: live.clone()})
     after, events = together(problem_of(job), state, torch.tensor([3]), changes(at_angles(30)))
     assert after.identity.tolist() == [0, 0, 0, 0]
     assert after.theta["w"][:, 0].tolist() == [7, 0, 0, 1, 2]
@@ -99,9 +100,14 @@ def test_the_larger_cluster_s_model_stays() -> None:
         {"event": "merged", "cluster": 0, "other": 1, "cosine": pytest.approx(math.cos(math.radians(45)))}
     ]
     torch.testing.assert_close(after.memory["psi"][0], psi.sum(0) + at_angles(30)[0])
+    assert after.moments[LIVE].tolist() == [False, True, False, True, True]  # place 0 has another model
     alone, _ = together(problem_of(job), state, torch.tensor([3]), changes(at_angles(200)))
     assert alone.identity.tolist() == [0, 1, 1, 2]
     assert alone.theta["w"][:, 0].tolist() == [5, 7, 1, 1, 2]  # a new cluster begins with the global model
+    assert alone.moments[LIVE].tolist() == live.tolist()
+    full = replace(state, moments={LIVE: torch.ones(5, dtype=torch.bool)})  # place 2 had a model before
+    again, _ = together(problem_of(job), full, torch.tensor([3]), changes(at_angles(200)))
+    assert again.moments[LIVE].tolist() == [True, True, False, True, True]
 
 
 def test_the_initial_model_is_sent_to_who_has_no_cluster() -> None:

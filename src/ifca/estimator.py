@@ -55,7 +55,7 @@ class IFCA(SavedFront, BaseEstimator):  # type: ignore[misc]
 
     Args:
         k: the number of clusters. "auto": as many as the data support. None: "auto" for the algorithms
-            ifca, clove-auto and sr-fca, 2 for others.
+            ifca, clove-auto, cfl, stocfl and sr-fca, 2 for others.
         model: a torch module, a function that makes one, or a name as in configs ("mlp", "linear",
             "logistic", "cnn"). None: what suits the data.
         loss: a function of outputs and labels that gives a loss per sample. None: cross-entropy for classes,

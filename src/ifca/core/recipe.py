@@ -27,8 +27,8 @@ class Recipe(MethodSettings, PrivacySettings):
     clusters); with a model per client per-fedavg, per-fedavg-hf, ditto, fedper, fedrep, fedbn, apfl, mapper,
     mocha, fedem, fedrc; or a Method of your own, package.module:NAME."""
     k: int = 2
-    """Number of clusters (of ifca, clove-auto and sr-fca the most; global has 1 model, local one per
-    client)."""
+    """Number of clusters (of ifca, clove-auto, cfl, stocfl and sr-fca the most; global has 1 model, local one
+    per client)."""
     rounds: int = 100
     """How often clients train and the server averages what they send (T in the paper)."""
     early_stopping: bool = False

@@ -70,7 +70,8 @@ class DistributedEngine:
                 parts["sketch"][rows] = found.sketch.to(like.dtype)
         total = zero_sum(theta) if found is None else found.total
         if not alone:
-            parts |= {f"total.{name}": value for name, value in total.total.items()}
+            # double on all ranks: one that heard single clients alone has them as they were sent
+            parts |= {f"total.{name}": value.double() for name, value in total.total.items()}
         heard = self._heard(parts | {"weight": total.weight}, failed)
         if int(heard["said"]) != signature:
             raise IFCAError("the ranks do not agree on the models: are their machines and versions the same?")

@@ -24,7 +24,7 @@ def train_live(
     replies = engine.train(models, who, own, state.round, needs)
     total = zero_sum(state.theta)
     for name, value in replies.total.total.items():
-        total.total[name][places] = value
+        total.total[name][places] = value.to(total.total[name])  # of single clients they are not double
     total.weight[places] = replies.total.weight
     losses = None if replies.losses is None else _spread(replies.losses, places, len(state.live))
     own = places[replies.identity]

@@ -24,7 +24,7 @@ from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params, Task, select
 from ifca.methods.personal_models import WITH_COMMON, common_part, own_part, seen_as, widely, with_common
 
-SHARE = "share"  # alpha, one number among a client's parameters
+SHARE = ".share"  # alpha, one number among a client's parameters
 DECAY = 0.02
 
 

@@ -27,8 +27,8 @@ from ifca.methods.local_models import start as begin
 from ifca.methods.method import Client, Problem
 from ifca.methods.personal_models import LIKE_LOCAL, alike_in_training, mixture
 
-PI = "pi"  # [k] a client's shares
-LABELS = "labels"  # [k, c] of FedRC (fedrc.py): the classes of each model's samples
+PI = ".pi"  # [k] a client's shares
+LABELS = ".labels"  # [k, c] of FedRC (fedrc.py): the classes of each model's samples
 BESIDE = (PI, LABELS)  # what stands beside the k models
 Posterior = Callable[[Task, Params, Data | Batch], Tensor]
 """task, a client's parameters as they were sent, samples -> q [n, k]: which of the k laws made each."""
@@ -69,21 +69,26 @@ def task_of(_recipe: Recipe, task: Task) -> Task:
     def output(theta: Params, x: Tensor) -> Tensor:
         if PI not in theta:
             return task.output(theta, x)
-        each = [task.output(select(components(theta), j), x) for j in range(len(theta[PI]))]
-        return mixture(theta[PI], torch.stack(each), task)
+        return mixture(theta[PI], torch.stack(outputs_of(task, theta, x)), task)
 
     return replace(task, output=output, first=None)
 
 
-def losses_of(task: Task, theta: Params, data: Data | Batch) -> Tensor:
-    """f(theta_j; z_i): [n, k]."""
-    outputs = (task.output(select(components(theta), j), data.x) for j in range(len(theta[PI])))
-    return torch.stack([task.loss(output, data.y) for output in outputs], 1)
+def outputs_of(task: Task, theta: Params, x: Tensor) -> list[Tensor]:
+    """What each of the k models says: k times [n, ...]."""
+    return [task.output(select(components(theta), j), x) for j in range(len(theta[PI]))]
+
+
+def losses_of(task: Task, outputs: list[Tensor], y: Tensor) -> Tensor:
+    """f(theta_j; z_i): [n, k]. Of a regression that of standardised targets, whatever their unit is."""
+    loss = task.minimised if task.correct is None else task.loss
+    return torch.stack([loss(output, y) for output in outputs], 1)
 
 
 def shares(task: Task, theta: Params, data: Data | Batch) -> Tensor:
     """E step: q [n, k]."""
-    return torch.softmax(theta[PI].clamp(min=1e-30).log() - losses_of(task, theta, data), 1)
+    losses = losses_of(task, outputs_of(task, theta, data.x), data.y)
+    return torch.softmax(theta[PI].clamp(min=1e-30).log() - losses, 1)
 
 
 def turn(posterior: Posterior, told: Callable[[Params, Tensor, Data], Params]) -> Client:

@@ -39,7 +39,13 @@ def shares(task: Task, theta: Params, data: Data | Batch) -> Tensor:
     """E step: q [n, k]."""
     table = theta[LABELS].clamp(min=0)
     frequency = (table / table.sum(1, keepdim=True).clamp(min=1e-30)).clamp(min=LEAST)
-    score = theta[PI].clamp(min=1e-30).log() - fedem.losses_of(task, theta, data)
+    outputs, rows = fedem.outputs_of(task, theta, data.x), table.shape[1]
+    if (classes := outputs[0][0].numel()) > rows:
+        raise InvalidInput(
+            f"fedrc: the model's last layer has {rows} rows, but the model tells {classes} classes apart; "
+            "define the layer that tells them last"
+        )
+    score = theta[PI].clamp(min=1e-30).log() - fedem.losses_of(task, outputs, data.y)
     return torch.softmax(score - frequency.log().T[data.y.long()], 1)
 
 

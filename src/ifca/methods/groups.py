@@ -90,7 +90,7 @@ def merged(state: ClusterState, memory: Memory, one: Verdict) -> tuple[ClusterSt
     memory = replace(memory, given=torch.where(memory.given == b, a, memory.given), turns=turns)
     identity = torch.where(state.identity == b, a, state.identity)
     live = state.live.index_fill(0, gone, False)
-    state = state if one.better == "first" else forgotten(state, a)
+    state = state if one.better == "first" else forgotten(state, torch.tensor([a]))
     return replace(state, theta=without(theta, gone), live=live, identity=identity), memory
 
 

@@ -1,7 +1,7 @@
 """What methods with a model per client have in common: local models, some parameters of which are shared.
 
 A client's model may be wider than the one asked for: Ditto's has parameters of its own and, under names that
-begin with "common.", those of a model that all have in common. Shared parameters are averaged over all
+begin with ".common.", those of a model that all have in common. Shared parameters are averaged over all
 participants in every round, the others stay as their client sent them. So a personal method is a client's
 turn and a list of what is shared; rounds, engines, checkpoints and reports treat it as local models.
 """
@@ -21,7 +21,7 @@ from ifca.methods.averaging import average
 from ifca.methods.local_models import LOCAL
 from ifca.methods.method import Ask, Event, Problem, Round, sampled
 
-COMMON = "common."
+COMMON = ".common."  # no layer or parameter of a torch module has a name that begins with a dot
 
 
 def with_common(_recipe: Recipe, model: Params) -> Params:

@@ -44,6 +44,8 @@ def server_step(
     moved = (state.theta.keys() if names is None else names) - running_statistics(state.theta)
     kept, theta = _begun(recipe, state, shared, moved), dict[str, Tensor]()
     heard = torch.nonzero(weight > 0)[:, 0]
+    if not len(heard):  # a round of nobody: shared layers rest, too
+        return averages, kept
     live = places_of(state.live).to(heard.device)
     for name, old in state.theta.items():
         if name not in moved:  # a client's own; or a running variance, which has no direction to go on in
@@ -97,9 +99,9 @@ def _begun(recipe: Recipe, state: ClusterState, shared: frozenset[str], moved: A
     return {**kept, LIVE: live.clone()}
 
 
-def forgotten(state: ClusterState, place: int) -> ClusterState:
-    """The state where a place has got another model: its optimiser begins anew."""
+def forgotten(state: ClusterState, places: Tensor) -> ClusterState:
+    """The state where some places have got other models: their optimisers begin anew. places: numbers."""
     if not state.moments:
         return state
-    live = state.moments[LIVE].index_fill(0, torch.tensor([place]), False)
+    live = state.moments[LIVE].index_fill(0, places, False)
     return replace(state, moments={**state.moments, LIVE: live})

@@ -12,7 +12,7 @@ Every round after that:
 REFINE, after erm_rounds and 2 erm_rounds such rounds:
 6. every client goes to the cluster c with the least (f_i(theta_c) + f_c(theta_i)) / 2,
    f_c the mean loss of the cluster's other clients, theta_i the model of step 1     to_clusters
-7. clusters with d <= lambda, of their models, become one                            _united
+7. clusters with d <= lambda, of their models, become one                            united
 
 Source: SR-FCA (Vardhan, Ghosh, Mazumdar; 2022), settings from its public code. lambda is sr_lambda; where it
 is not given, the value that parts all d_ij in two with the least variance within the two parts: adding to
@@ -50,6 +50,7 @@ from ifca.methods.cross_losses import (
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round, grow
 from ifca.methods.own_models import RULE, spent, trained_alone, trimmed_models, turn_with
+from ifca.methods.server_optimiser import forgotten
 
 REFINES = 2
 
@@ -144,12 +145,12 @@ def _refined(problem: Problem, state: ClusterState, memory: Memory, ask: Ask) ->
     wire = Wire.of(state.theta, state.live, problem.shared)
     sent = int(wire.down(torch.tensor(False)))
     down, up = spent(state, heard, [judged], down=sent, up=wire.k * LOSS_BYTES)
-    state = _united(state, own, between_clusters(losses, own) <= memory.limit)
+    state = united(state, own, between_clusters(losses, own) <= memory.limit)
     memory = replace(memory, refined=memory.refined + 1)
     return replace(state, memory=tensors_of(memory), bytes_down=down, bytes_up=up)
 
 
-def _united(state: ClusterState, own: Tensor, neighbours: Tensor) -> ClusterState:
+def united(state: ClusterState, own: Tensor, neighbours: Tensor) -> ClusterState:
     """Clusters that are neighbours [k, k] become one, at the place of the first; empty ones go."""
     k = len(state.live)
     size = one_hot(own, k).sum(0).double()
@@ -163,7 +164,7 @@ def _united(state: ClusterState, own: Tensor, neighbours: Tensor) -> ClusterStat
         for name, value in state.theta.items()
     }
     return replace(
-        state,
+        forgotten(state, places_of((share > 0).sum(1) > 1)),
         theta=without(theta, places_of(~live)),
         live=live,
         identity=torch.where(own >= 0, first[own.clamp(min=0)], -1),

@@ -31,6 +31,7 @@ from ifca.methods.directions import SMALLEST, Changes, changes_of, cosines, kept
 from ifca.methods.fedgroup import serves
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Ask, Event, Method, Problem, Round
+from ifca.methods.server_optimiser import forgotten
 
 GLOBAL, INITIAL = -2, -1  # places of the global model, and of the one that clients train first
 
@@ -170,6 +171,7 @@ def _settled(state: ClusterState, psi: Tensor, who: Tensor, found: Changes, labe
     identity = torch.where(state.identity >= 0, place[state.identity], -1)
     identity[who] = now[len(old) :]
     memory = Memory(psi=torch.zeros_like(psi).index_copy(0, at, sums.to(psi)))
+    state = forgotten(state, at[source != at])
     return replace(state, theta=theta, live=live, identity=identity, memory=tensors_of(memory))
 
 

@@ -53,8 +53,8 @@ class Config(Recipe):
     """Everything that decides a run."""
 
     k: K = None  # type: ignore[assignment]  # a recipe has the number that it comes to
-    """Number of clusters, of ifca, clove-auto and sr-fca the most; "auto" (these three): as many as they
-    find, at most 10 or the number of clients; none: auto for these three, 2 for other methods."""
+    """Number of clusters, of ifca, clove-auto, cfl, stocfl and sr-fca the most; "auto" (these five): as many
+    as they find, at most 10 or the number of clients; none: auto for these five, 2 for other methods."""
     rounds: Rounds = Recipe.rounds  # type: ignore[assignment]  # a recipe has a number
     """T, number of parallel iterations; "auto": early_stopping, after 500 rounds at the latest."""
     on_divergence: Literal["halve", "stop"] = "halve"

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 
 from ifca.core.errors import InvalidInput, Unreadable
-from ifca.methods import facts_of
+from ifca.core.recipe import Recipe
+from ifca.core.types import Params
+from ifca.methods import facts_of, method_of
 from ifca.models.batch_norm import entries_of
 from ifca.models.task import Factory, Loss, made
+from ifca.runs.auto_k import most_clusters
 from ifca.runs.clients_table import CLIENTS
 from ifca.runs.personal_results import experience_of
 from ifca.runs.run_code import RUN, kept_code, run_id
@@ -66,12 +69,14 @@ def _check_needed(directory: Path, header: dict[str, Any]) -> None:
 
 def _check_parameters(trained: Trained) -> None:
     """The parameters are those of the model that the header names; nothing is allocated to see that."""
-    if trained.personal or trained.built_in is None:  # a personal method has more than the model's
+    if trained.built_in is None:
         return
     file = f"{trained.where}/{MODELS}"
     try:
         with torch.device("meta"):
-            expected = {name: value.shape for name, value in entries_of(made(trained.built_in)).items()}
+            plain = entries_of(made(trained.built_in))
+            wide = _widened(trained, plain) if trained.personal else plain
+            expected = {name: value.shape for name, value in wide.items()}
     except InvalidInput as reason:
         raise Unreadable(f"{file}: {reason}; it was altered") from reason
     found = {name: value.shape[1:] for name, value in trained.theta.items()}
@@ -80,3 +85,10 @@ def _check_parameters(trained: Trained) -> None:
             shapes = [None if one is None else list(one) for one in (found.get(name), expected.get(name))]
             told = f"{name} has the shape {shapes[0]}, the model {trained.built_in.name} {shapes[1]}"
             raise Unreadable(f"{file}: {told}; it was altered")
+
+
+def _widened(trained: Trained, model: Params) -> Params:
+    """What a client of a personal method has, which is more than the model."""
+    method = method_of(trained.header["algorithm"])
+    recipe = Recipe(k=most_clusters(trained.config.k, method, 1))
+    return method.widened(recipe, model)
