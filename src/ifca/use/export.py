@@ -150,7 +150,7 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
         import onnx
         import onnxscript  # noqa: F401
     except ImportError:
-        raise InvalidInput(f"{to}: .onnx files need an extra: pip install 'ifca[export]'") from None
+        raise InvalidInput("--to: .onnx files need an extra: pip install 'ifca[export]'") from None
     names = ["output", "probabilities"] if served.classifies else ["output"]
     try:
         with _quiet_exporter():
@@ -165,7 +165,7 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
             )
     except Exception as reason:
         what = f"{type(reason).__name__}: {(str(reason) or '-').splitlines()[0]}"
-        raise InvalidInput(f"{to}: this model cannot be written as ONNX ({what})") from reason
+        raise InvalidInput(f"--to: this model cannot be written as ONNX ({what})") from reason
     assert program is not None
     proto = program.model_proto
     onnx.helper.set_model_props(proto, {FORMAT: json.dumps(facts(trained))})
