@@ -12,8 +12,9 @@ import pytest
 
 from ifca.cli.main import main
 from ifca.core.errors import InvalidInput, Unreadable, one_line
-from ifca.data import Client, Federation, read_client
+from ifca.data import Client, Federation, read_client, read_folder
 from ifca.data.formats.tensor_file import read_tensors
+from ifca.data.sources.columns import Columns
 from ifca.report.page import write_report
 from ifca.runs.config import parse_config, read_config
 from ifca.runs.run import run
@@ -84,8 +85,15 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     run(read_config(None, [*settings, f"data={{name='folder', path='{data}'}}"]), out)
     assert "out\\udcff" in write_report([out]).read_text("utf-8")
     data.rename(tmp_path / "data\udcff")
-    with pytest.raises(InvalidInput, match=r"data.udcff.* ends in bytes that are no UTF-8"):
+    with pytest.raises(InvalidInput, match=r"^job: '[^ \"]*/data.udcff' ends in bytes that are no UTF-8"):
         parse_config({"data": {"name": "folder", "path": str(tmp_path / "data\udcff")}}, "job")
+
+
+def test_a_table_whose_name_is_no_text_is_a_client_with_its_bytes_spelled_out(tmp_path: Path) -> None:
+    for name in ("a", "b\udcfc"):
+        (tmp_path / f"{name}.csv").write_text("x,y\n1,0\n2,1\n3,0\n4,1\n")
+    federation = read_folder(tmp_path, columns=Columns(label=("y",), test_share=0.5))
+    assert federation.train.ids == ("a", "b\\xfc")
 
 
 def test_a_client_has_the_same_name_in_every_locale(tmp_path: Path) -> None:

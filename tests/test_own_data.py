@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from ifca.core.errors import InvalidInput
 from ifca.data import Client, Federation, read_folder, write_client
+from ifca.data.fit_preparation import Override
 from ifca.data.sources.columns import Columns
 from ifca.data.sources.folder import read_clients_table
 from ifca.runs.config import read_config
@@ -150,8 +151,15 @@ BROKEN = [
     ([["u", "v", "kind"], [1, "nan", 0]], "a.csv, line 2: column v is empty"),
     ([["u", "v", "kind"], [1, "inf", 0]], "a.csv, line 2: column v holds 'inf', which is not a number"),
     ([["u", "v", "kind"], [1, 2]], "a.csv, line 2: has 2 cells, but the header has 3"),
-    ([["u", "kind"], [1, 0]], "a.csv: has no column v, which b.csv has"),
-    ([["u", "v", "kind", "w"], [1, 2, 0, 3]], "a.csv: has a column w, which b.csv has not"),
+    (
+        [["u", "kind"], [1, 0]],
+        'a.csv: has no column v, which b.csv has; columns.v = "leave out" does without it',
+    ),
+    (
+        [["u", "v", "kind", "w"], [1, 2, 0, 3]],
+        'a.csv: has a column w, which b.csv has not; columns.w = "leave out" does without it',
+    ),
+    ([["u", "v"], [1, 2]], "a.csv: has no column kind, which b.csv has"),
     ([["u", "v", "kind"]], "a.csv: the client is empty"),
     ([["u", "u", "kind"], [1, 2, 0]], "a.csv, line 1: the header has a column twice"),
     ([["u", "v", "kind"], [1, 2, 0], [1, 2, -1]], "a.csv: y has the label -1 in line 3; labels start at 0"),
@@ -175,6 +183,18 @@ def test_training_and_inspection_complain_in_the_same_sentence(
     with pytest.raises(InvalidInput) as refused:
         read_folder(folder, 3, Columns(label=("kind",), kind="classification", missing="refuse"))
     assert str(refused.value) in report["problems"]
+
+
+@pytest.mark.parametrize("rows", [[["u", "kind"], [1, 0]], [["w", "u", "v", "kind"], [1, 2, 3, 0]]])
+def test_a_column_that_is_left_out_may_be_missing_in_some_files(rows: list[list[Any]], folder: Path) -> None:
+    (folder / "c.csv").write_text((folder / "b.csv").read_text())
+    write_csv(folder / "a.csv", rows)
+    out: dict[str, Override] = {name: "leave out" for name in rows[0] + ["v"] if name in "vw"}
+    federation = read_folder(folder, 3, Columns(label=("kind",), taken_as=out))
+    assert federation.features == ("u",)
+    assert federation.train.arrays(0)[0].tolist() == [[rows[1][rows[0].index("u")]]]
+    with pytest.raises(InvalidInput, match=r"columns\.z: .* has no such column"):
+        read_folder(folder, 3, Columns(label=("kind",), taken_as={**out, "z": "leave out"}))
 
 
 def test_a_column_with_bad_cells_is_one_problem_however_many_they_are(folder: Path) -> None:

@@ -354,3 +354,12 @@ def test_a_new_project_runs_as_it_stands(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "new.npz", x=20 + 5 * rng.normal(size=(8, 4)), y=rng.normal(size=8))
     assert "belongs to cluster" in ifca("assign", "second", "new.npz", cwd=tmp_path)
+
+
+def test_without_its_extra_onnx_is_refused_in_words_and_no_temporary_file_is_named(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)  # as where it is not installed
+    with pytest.raises(InvalidInput, match=r"^--to: \.onnx files need an extra"):
+        export_model(here / "run", 0, tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())

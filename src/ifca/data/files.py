@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from ifca.core.errors import InvalidInput
 
@@ -21,14 +22,37 @@ def write_atomically(file: Path, content: bytes) -> None:
     """The file is the old one or the new one, whatever happens in between."""
     temporary = file.with_name(f".{file.name}.tmp")
     try:
-        with temporary.open("wb") as out:
+        with _alone_in(temporary) as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
-        temporary.replace(file)
+            if sys.platform == "win32":
+                out.close()  # an open file keeps its name there
+            temporary.replace(file)
     except OSError as failure:
         temporary.unlink(missing_ok=True)
         raise OSError(failure.errno, failure.strerror, str(file)) from failure
+
+
+@contextmanager
+def _alone_in(file: Path) -> Iterator[BinaryIO]:
+    """The file, open and empty; who else would write to it waits until it is closed."""
+    while True:
+        with file.open("ab") as out:
+            if sys.platform != "win32":
+                fcntl.flock(out.fileno(), fcntl.LOCK_EX)
+                if not _is_still(file, out):
+                    continue  # whoever was waited for has given it its name
+            out.truncate(0)
+            yield out
+            return
+
+
+def _is_still(file: Path, opened: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(os.fstat(opened.fileno()), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def refuse_to_overwrite(out: Path, option: str, *, run: Path | None = None, data: Path | None = None) -> None:

@@ -196,7 +196,7 @@ def parse_config(content: dict[str, Any], source: Path | str) -> Config:
     try:
         json.dumps(content, default=str, ensure_ascii=False).encode()
     except UnicodeEncodeError as reason:
-        part = reason.object[max(0, reason.start - 20) : reason.end]
+        part = reason.object[: reason.end].rpartition('"')[2]  # of the text that holds them
         raise InvalidInput(f"{source}: {part!r} ends in bytes that are no UTF-8; rename it") from None
     if "\\u0000" in text:
         raise InvalidInput(f"{source}: a text holds a null character, which no name and no path can")

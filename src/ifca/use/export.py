@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -86,10 +87,8 @@ def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
     with torch.no_grad():
         expected = trained.in_units(trained.task.output(trained.model(cluster), trained.inputs(x))).float()
     write = {".pt": _write_pt, ".safetensors": _write_safetensors, ".onnx": _write_onnx}[to.suffix]
-    beside = to.with_name(
-        f".{to.stem}.tmp{to.suffix}"
-    )  # what was there stays until this one is known to be good
-    try:
+    with TemporaryDirectory(prefix=".ifca-", dir=to.parent) as room:
+        beside = Path(room) / to.name  # what was there stays until this one is known to be good
         write(trained, served, beside)
         found, reader = _read_back(trained, beside, x)
         error = float(np.abs(found - expected.numpy()).max()) / max(1.0, float(expected.abs().max()))
@@ -97,8 +96,6 @@ def export_trained(trained: Trained, cluster: int, to: Path) -> dict[str, Any]:
             told = f"read back by {reader}, its outputs are {error:.2g} off; it was not written"
             raise IFCAError(f"{to}: {told}")
         beside.replace(to)
-    finally:
-        beside.unlink(missing_ok=True)
     if trained.preparation is not None and not (trained.preparation.plain and trained.class_names is None):
         content = json.dumps(trained.preparation.to_json(), indent=1, ensure_ascii=False)
         write_atomically(columns_file(to), content.encode())
@@ -150,7 +147,7 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
         import onnx
         import onnxscript  # noqa: F401
     except ImportError:
-        raise InvalidInput(f"{to}: .onnx files need an extra: pip install 'ifca[export]'") from None
+        raise InvalidInput("--to: .onnx files need an extra: pip install 'ifca[export]'") from None
     names = ["output", "probabilities"] if served.classifies else ["output"]
     try:
         with _quiet_exporter():
@@ -165,7 +162,7 @@ def _write_onnx(trained: Trained, served: Served, to: Path) -> None:
             )
     except Exception as reason:
         what = f"{type(reason).__name__}: {(str(reason) or '-').splitlines()[0]}"
-        raise InvalidInput(f"{to}: this model cannot be written as ONNX ({what})") from reason
+        raise InvalidInput(f"--to: this model cannot be written as ONNX ({what})") from reason
     assert program is not None
     proto = program.model_proto
     onnx.helper.set_model_props(proto, {FORMAT: json.dumps(facts(trained))})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ifca.core.errors import Unreadable
 from ifca.data.assemble import arrays
@@ -76,7 +77,7 @@ def folder_rows(folder: Path, columns: Columns, complain: Complain = refuse) -> 
     files = [file for file in client_files(folder, complain) if file.suffix != ".npz"]
     tables = [table for file in files if (table := read_table(file, complain)) is not None]
     if not columns.features:
-        tables = _same_columns(tables, complain)
+        tables = _same_columns(tables, columns, complain)
     if tables and not label_in(tables[0], columns):
         complain(_which_label(folder, tables[0]))
         return []
@@ -92,22 +93,38 @@ def _which_label(where: Path, table: Table) -> str:
     )
 
 
-def _same_columns(tables: list[Table], complain: Complain) -> list[Table]:
-    """Tables with the columns of most of them, in one order: a feature is known by its name."""
+def _same_columns(tables: list[Table], columns: Columns, complain: Complain) -> list[Table]:
+    """Tables with the columns of most of them, in one order: a feature is known by its name.
+
+    A column that is left out may be missing in some; its cells are empty there.
+    """
     if not tables:
         return []
-    usual = Counter(frozenset(table.columns) for table in tables).most_common(1)[0][0]
-    first = next(table for table in tables if table.columns.keys() == usual)
+    out = {name for name, taken in columns.taken_as.items() if taken == "leave out"}
+    usual = Counter(frozenset(table.columns.keys() - out) for table in tables).most_common(1)[0][0]
+    first = next(table for table in tables if table.columns.keys() - out == usual)
+    roles = {*label_in(first, columns), columns.client, columns.test, columns.cluster}
     for table in tables:
         for name in sorted(usual - table.columns.keys()):
-            complain(f"{table.file}: has no column {name}, which {first.file.name} has")
-        for name in sorted(table.columns.keys() - usual):
-            complain(f"{table.file}: has a column {name}, which {first.file.name} has not")
+            advice = "" if name in roles else f'; columns.{name} = "leave out" does without it'
+            complain(f"{table.file}: has no column {name}, which {first.file.name} has{advice}")
+        for name in sorted(table.columns.keys() - usual - out):
+            complain(
+                f"{table.file}: has a column {name}, which {first.file.name} has not; "
+                f'columns.{name} = "leave out" does without it'
+            )
+    found = {name for table in tables for name in table.columns}
+    names = [*first.columns, *sorted((found & out) - first.columns.keys())]
     return [
-        replace(table, columns={name: table.columns[name] for name in first.columns})
+        replace(table, columns={name: table.columns.get(name, _holes(table)) for name in names})
         for table in tables
-        if table.columns.keys() == usual
+        if table.columns.keys() - out == usual
     ]
+
+
+def _holes(table: Table) -> NDArray[np.object_]:
+    """A column of empty cells."""
+    return np.full(len(table.rows), "", dtype=object)
 
 
 def table_clients(file: Path, columns: Columns, complain: Complain = refuse) -> list[Client]:

@@ -78,9 +78,12 @@ def kind_of(file: Path) -> str:
 
 
 def name_of(file: Path) -> str:
-    """The name of a file without its kind: a client's id, the same in every locale."""
+    """The name of a file without its kind: a client's id, the same in every locale.
+
+    Bytes that are no text are spelled out.
+    """
     name = file.name.removesuffix(kind_of(file))
-    return os.fsencode(name).decode("utf-8", "surrogateescape")
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def check_no_spreadsheet(file: Path, complain: Complain) -> None:

@@ -214,8 +214,9 @@ def _lead(run: RunFolder) -> str:
     if s["k"] == 1:
         return text
     if run.finished:
-        groups = count(s["live_clusters"], "group")
-        return f"{text}Nobody said which clients are alike; {groups} came out, each with its own model."
+        live = s["live_clusters"]
+        came = f"{live} groups came out, each with its own model" if live > 1 else "one group came out"
+        return f"{text}Nobody said which clients are alike; {came}."
     return text + "Nobody says which clients are alike; the clusters are found on the way."
 
 
