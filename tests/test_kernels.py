@@ -113,6 +113,29 @@ def test_a_whole_round_is_the_loop_s(
     assert float((drawn - want.sketch).norm() / want.sketch.norm()) < 3e-6
 
 
+@pytest.mark.parametrize("hidden", [(20,), (20, 33)])
+def test_other_clients_take_the_place_of_those_before(hidden: tuple[int, ...]) -> None:
+    """Rounds of some clients, as many and with as many rows and tiles as the ones before: in their memory."""
+    federation = uneven((5, 33, 90, 64, 17, 6, 34, 88), pixels=True)
+    recipe = Recipe(algorithm="ifca-plain", k=K, local_steps=3, step_size=0.1, weighted=True)
+    job = Job(federation, recipe, lambda: mlp(len(DECADES), 3, hidden))
+    theta = models(job, pixels=True)
+    double = {name: value.double() for name, value in theta.items()}
+    exact = LoopEngine(replace(job, precision="float64").task, recipe, federation.train)
+    whole = fused.FusedRound(job.task, recipe, federation.train, CPU)
+    for who in (torch.tensor([0, 1, 2]), torch.tensor([5, 6, 7]), torch.tensor([0, 6, 7])):
+        asked = torch.full((3,), -1)
+        identity, losses, total, _ = whole(theta, who, asked, 0.1, None)
+        want = exact.train(double, who, asked, 0, Needs(losses=True))
+        assert want.losses is not None
+        assert torch.equal(identity, want.identity)
+        torch.testing.assert_close(losses.double(), want.losses, rtol=1e-6, atol=1e-6)
+        for name, value in want.total.total.items():
+            moved = value - want.total.weight.reshape(-1, *[1] * (value.dim() - 1)) * double[name]
+            assert float((total.total[name] - value).norm() / moved.norm()) < 3e-6, name
+    assert len(whole.places) == 1
+
+
 NETWORKS = {
     "pooled": [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64, 3)],
     "normed": [
