@@ -225,9 +225,9 @@ def test_a_check_of_clients_without_any_labels(finished: tuple[Path, Path], tmp_
     bare = tmp_path / "bare"
     bare.mkdir()
     for file in sorted(new.glob("*.csv")):
-        rows = list(csv.reader(file.read_text().splitlines()))
+        cells = list(csv.reader(file.read_text().splitlines()))
         with (bare / file.name).open("w", newline="") as out:
-            csv.writer(out).writerows([row[:3] for row in rows])
+            csv.writer(out).writerows([row[:3] for row in cells])
     found = check_run(directory, bare)
     assert (found["clients"], found["clusters"], found["alarms"], found["gone"]) == ([], [], [], ["c7"])
     rows = {row["client"]: row for row in found["unlabelled"]}
