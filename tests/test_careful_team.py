@@ -102,6 +102,7 @@ def test_who_is_left_out_after_the_same_round_shares_a_sentence() -> None:
         "Client c was rejected three times in a row and left out after round 4.",
         "Clients d0, d1, d2, d3, d4 and 2 more (summary.json names all) were rejected three times in a row "
         "and left out after round 5.",
+        "Where they are honest, the step was too long for them: try a smaller step_size.",
     ]
 
 
