@@ -102,6 +102,8 @@ def soak(soaked: Soaked, rounds: int, every: int, rng: random.Random, *, own_dis
         if done >= shown + 20:
             print(f"{time.monotonic() - begun:.0f} s: {done} rounds, {dict(happened)}", flush=True)
             shown = done
+            if done % 100 < 20:
+                print(json.dumps(soaked.memory.growth()), flush=True)
         if done >= due:
             kinds = [
                 name
