@@ -7,7 +7,7 @@ benchmarks/chaos_faults.py happens; whatever ended is started again with the doc
 federate client', 'ifca resume'). A round needs all three replies and is repeated until it has them, so the
 models must be those of the loop engine to the last bit. In the first half the server is not killed, so that
 its memory is seen over many rounds. Needs Linux; only root can fill a disk of its own. 2,000 rounds
-take two to four hours on two idle cores; the table of the docs says how many were done.
+take about two hours on two idle cores; the table of the docs says how many were done.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=20, help="rounds between two faults, on average")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be ended is to end what was started
     here = Path(tempfile.mkdtemp(prefix="ifca-soak-"))
     os.environ["SLOW_DISK"] = str(here / "slow")
     hurried = Path(__file__).with_name("hurried")

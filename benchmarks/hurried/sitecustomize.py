@@ -1,7 +1,7 @@
 """What Python loads at the start of every process of the soak: short pauses, and a disk that can be slow.
 
 A SuperNode asks for messages every three seconds, so 2,000 rounds would take hours in which nothing happens;
-here it asks every 0.4 s. While the file named by SLOW_DISK is there, every fsync takes half a second.
+here it asks every 0.2 s. While the file named by SLOW_DISK is there, every fsync takes half a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 ASKS = "flwr.supernode.start_client_internal"
-PAUSE, DELAY = 0.4, 0.5  # seconds
+PAUSE, DELAY = 0.2, 0.5  # seconds
 SLOW = Path(os.environ.get("SLOW_DISK", "/nowhere"))
 
 
