@@ -168,7 +168,10 @@ def _synthetic(name: str, scale: float, device: torch.device, flower: Callable[[
         def best_of_three(rounds: int) -> float:
             return min(seconds_of(lambda: sweep(x, y, theta, step, rounds), device) for _ in range(3))
 
-        seconds = (best_of_three(5) - best_of_three(1)) / 4  # one pair of times may differ by noise alone
+        rounds, one = 5, best_of_three(1)
+        while (many := best_of_three(rounds)) < 2 * one:  # a difference that is mostly noise
+            rounds *= 2
+        seconds = (many - one) / (rounds - 1)
         return seconds, 2.0 * m * n * 1000 * runs * k * 2  # early rounds: everybody is asked
 
     yield "fast", columns
