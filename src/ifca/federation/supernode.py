@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -32,8 +31,6 @@ NO_ANSWER = "the server does not answer; it is waited for (--wait)"
 LET_IN = "SuperNode ID"
 LOST, FOUND = "Connection attempt failed", "Connection successful"  # as Flower logs these
 SAY_EVERY = 60.0  # seconds between two words about a server that is not there
-ASK_EVERY = ("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
-"""How often a client's process asks its own SuperNode for work, in seconds; Flower's default is 1."""
 
 
 def join(
@@ -112,13 +109,11 @@ def _run_once(command: list[str], file: Path, name: str, say: Say) -> tuple[bool
         config.write_text(tomli_w.dumps({"data": str(file), "name": name}))
         tasks = ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
         node = [*command, "--port", str(port), "--node-config", str(config), *tasks]
-        told = {ASK_EVERY[0]: os.environ.get(*ASK_EVERY)}
-        if kind_of(file) not in TABLES:
-            told[PRELOAD] = str(file)
+        loaded = {} if kind_of(file) in TABLES else {PRELOAD: str(file)}
         executor = executor_command(f"127.0.0.1:{port}", None, secret)
         with (
             running(node, log, here / "home") as supernode,
-            running(executor, log, here / "home", more=told) as serving,
+            running(executor, log, here / "home", more=loaded) as serving,
         ):
             read = -1  # bytes of the log, which grows for days
             while supernode.poll() is None and serving.poll() is None:
