@@ -1,8 +1,8 @@
 """What Python loads at the start of every process of the soak: short pauses, and a disk that can be slow.
 
 A SuperNode asks for messages every three seconds, and what is on its way is waited for by the second, so
-2,000 rounds would take hours in which nothing happens; here it is asked every 0.2 s. While the file named by SLOW_DISK is there, every fsync takes half a
-second.
+2,000 rounds would take hours in which nothing happens; here both are fifths of a second. While the file named
+by SLOW_DISK is there, every fsync takes half a second.
 """
 
 from __future__ import annotations
