@@ -140,6 +140,20 @@ def test_numbers_without_squares_move_no_rule_either(name: str) -> None:
         assert np.linalg.norm(np.array(found) - honest.mean(0)) < 2 * np.linalg.norm(honest, axis=1).max()
 
 
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("no_number", [np.nan, np.inf, -np.inf])
+def test_a_change_that_is_no_number_counts_as_one_that_is_too_large(name: str, no_number: float) -> None:
+    """Krum does not choose it; every rule answers what it answers to one that is only large."""
+    honest = np.random.default_rng(5).normal(size=(5, 20)) + 1
+    for kind in (torch.float32, torch.float64):
+        sent = torch.tensor(np.concatenate([honest, np.full((1, 20), no_number)])).to(kind)
+        large = sent.clone()
+        large[5] = -1e30 if no_number < 0 else 1e30
+        found = together(name, sent, torch.zeros(1, 20).to(kind), [0] * 6)
+        expected = together(name, large, torch.zeros(1, 20).to(kind), [0] * 6)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
 def together(name: str, x: Tensor, theta: Tensor, identity: list[int], *, shared: bool = False) -> Tensor:
     """The clusters' next models [k, d] of members' models x [p, d], trained from theta [k, d]."""
     kept = Kept({"w": theta}, len(x), 10**6, lambda _rows: iter(()))

@@ -25,7 +25,7 @@ MIXED = "nnm+"  # before the name of a rule: nearest-neighbour mixing comes firs
 TOLERANCE = 1e-10  # of the members' median distance: an answer is found where a step moves it by no more
 MOST_STEPS = 1000
 NEAR = 1e-6  # of the median norm of changes: the geometric median takes smaller distances for this one
-MOST = 1e130  # a larger change of a coordinate, which float64 can hold, counts as this: squares are finite
+MOST = 1e130  # a larger change of a coordinate, or one that is no number, counts as this: squares are finite
 PANEL = 256  # members whose products with the others are taken at once
 
 
@@ -209,8 +209,16 @@ def combined(rule: Robust, attackers: float, mixed: bool, blocks: Blocks, weight
 
 
 def _bounded(blocks: Blocks) -> Iterator[Tensor]:
-    """The same changes without coordinates whose squares would not be numbers."""
+    """The same changes without coordinates whose squares would not be numbers.
+
+    A change that is no number is only a large one, as long as most members' are numbers; else training has
+    diverged, and the answer may say so.
+    """
     for values in blocks():
+        most = min(MOST, torch.finfo(values.dtype).max)
+        wrong = (~values.isfinite()).any(1)
+        if 0 < 2 * int(wrong.sum()) < len(values):
+            values = values.nan_to_num(most, most, -most)
         yield values.clamp(-MOST, MOST) if values.dtype == torch.float64 else values
 
 
