@@ -162,6 +162,19 @@ def test_a_continuation_draws_its_own_noise_and_budgets_add_up(tmp_path: Path) -
     assert len({drawn_from(job) for job in jobs}) == 3
 
 
+def test_trainings_that_are_compared_add_up(tmp_path: Path) -> None:
+    """Two methods and two seeds are four trainings of the same clients, each with an epsilon of its own."""
+    out = tmp_path / "seeds"
+    found = compare(read_config(None, SMALL), out, None, ["ifca-plain", "global"], 2)
+    first = json.loads((out / "seed-0" / "summary.json").read_text())
+    each, words = first["privacy"]["epsilon"], "of each, all models together tell epsilon ="
+    said = f"{words} {4 * each:.4g}, delta = 0.004"
+    assert found["comparison"]["basis"].count("These 4 private trainings") == 1
+    assert said in found["comparison"]["basis"]
+    assert said in write_report([out], tmp_path / "page.html").read_text()
+    assert f"{words} {2 * each:.4g}, delta = 0.002" in first["comparison"]["basis"]
+
+
 def test_a_budget_alone_decides_the_noise() -> None:
     given = {"algorithm": "global", "dp_epsilon": 60.0, "dp_delta": 1e-3, "dp_clip": 0.3, "rounds": 20}
     model = IFCA(**given, standardise=False, device="cpu").fit(CROWD)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from typing import Any
 
 from ifca.core.estimates import Estimate, Score, difference, estimate
 from ifca.runs.clients_table import read_clients, scores_of
+from ifca.runs.privacy_words import together
 from ifca.runs.verdict import basis, verdict
 
 Summary = dict[str, Any]
@@ -69,7 +70,8 @@ def comparison(seeds: Mapping[int, tuple[Path, Summary]], *, same_data: bool = T
         "pairs": [{"first": a, "second": b, **gain} for (a, b), gain in pairs.items()],
         "failed": failed,
     }
-    return found | {"verdict": verdict(found), "basis": basis(found)}
+    spent = together([summary.get("privacy") for one in runs for _, summary in one.values()])
+    return found | {"verdict": verdict(found), "basis": f"{basis(found)} {spent}".strip()}
 
 
 def _methods(folder: Path, summary: Summary) -> dict[str, tuple[Path, Summary]]:

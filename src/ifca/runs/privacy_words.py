@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from ifca.core.privacy_settings import Spent
 
 
 def privacy_sentences(privacy: dict[str, Any]) -> list[str]:
@@ -37,6 +40,22 @@ def how(privacy: dict[str, Any], rounds: int) -> str:
         f"clusters' sums and counts together, {rounds} rounds, {drawn}; a cluster with a noisy count below "
         f"{privacy['least_count']:.0f} keeps its model. Accountant: {privacy['accountant']}. The noise comes "
         f"from {privacy['noise_from']}."
+    )
+
+
+def together(trainings: Sequence[dict[str, Any] | None]) -> str:
+    """What several trainings with the same clients have told of each; nothing where one at most is private.
+
+    trainings: the part privacy of each summary. Basic composition: epsilons add up, and so do deltas.
+    """
+    spent = [one for one in map(Spent.of, trainings) if one is not None]
+    if len(spent) < 2:
+        return ""
+    epsilon, delta = sum(one.epsilon for one in spent), sum(one.delta for one in spent)
+    return (
+        f"These {len(spent)} private trainings have the same clients, so what they spent adds up: of each, "
+        f"all models together tell epsilon = {epsilon:.4g}, delta = {delta:.1g}; and which method is best "
+        "was asked of the clients' own results, which no epsilon covers."
     )
 
 
