@@ -44,6 +44,22 @@ def test_engines_agree_where_there_is_hardly_anybody(name: str, few: str) -> Non
     assert loop.labels.tolist() == fast.labels.tolist()
 
 
+@pytest.mark.parametrize("early_stopping", [False, True])
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_training_that_ends_where_it_began_has_models_to_serve_with(name: str, early_stopping: bool) -> None:
+    """A step so long that the only round is given up: what is kept are the first models."""
+    settings: dict[str, Any] = {"batch_norm": "client"} if name == "fedbn" else {}
+    recipe = Recipe(name, k=2, rounds=1, step_size=1e5, on_divergence="halve", erm_rounds=2, **settings)
+    recipe = replace(recipe, early_stopping=early_stopping, erm_step_size=0.1)
+    job = make_job(groups((12, 7, 20, 9)), recipe)
+    if name in ("giant", "mocha"):
+        job = replace(job, model=lambda: logistic(6, 3))
+    fitted = fit(job)
+    assert fitted.state.live.any()
+    assert all(bool(value.isfinite().all()) for value in fitted.state.theta.values())
+    assert bool(fitted.own_loss.isfinite().all())
+
+
 REGRESSIONS = [name for name in BUILT_IN if name not in ("fedbn", "fedrc")]
 
 

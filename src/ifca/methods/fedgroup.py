@@ -197,8 +197,10 @@ def drawn_together(problem: Problem, state: ClusterState, step: float) -> Params
 
 
 def finish(_problem: Problem, state: ClusterState, _ask: Ask) -> tuple[ClusterState, list[Event]]:
-    """The initial model serves nobody."""
+    """The initial model serves nobody, unless training has gone back to where there are no groups."""
     last = torch.tensor([state.k - 1])
+    if not bool(state.live[:-1].any()):
+        return state, []
     return replace(state, theta=without(state.theta, last), live=state.live.index_fill(0, last, False)), []
 
 

@@ -176,8 +176,11 @@ def _settled(state: ClusterState, psi: Tensor, who: Tensor, found: Changes, labe
 
 
 def finish(_problem: Problem, state: ClusterState, _ask: Ask) -> tuple[ClusterState, list[Event]]:
-    """Neither the initial nor the global model serves anybody."""
-    last = torch.tensor([state.k + GLOBAL, state.k + INITIAL])
+    """Neither the initial nor the global model serves anybody; the global one does if training has gone back
+    to where there are no clusters.
+    """
+    found = bool(state.live[:GLOBAL].any())
+    last = torch.tensor([state.k + GLOBAL, state.k + INITIAL] if found else [state.k + INITIAL])
     return replace(state, theta=without(state.theta, last), live=state.live.index_fill(0, last, False)), []
 
 
