@@ -104,12 +104,17 @@ def test_early_stopping_equals_the_loop(name: str, unequal: Federation) -> None:
     )
 
 
-def test_clients_take_the_halved_step(unequal: Federation) -> None:
-    recipe = replace(recipe_of("global"), step_size=100.0, on_divergence="halve", rounds=12)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("global", {"step_size": 100.0}), ("per-fedavg", {"step_size": 1.0, "inner_step_size": 100.0})],
+)
+def test_clients_take_the_halved_step(name: str, steps: dict[str, float], unequal: Federation) -> None:
+    recipe = replace(Recipe(name, rounds=12, local_steps=2, on_divergence="halve"), **steps)  # type: ignore[arg-type]
     job = make_job(unequal, recipe, engine="loop")
     mine, other = fit(job), fit(in_process(job)[0])
     assert mine.state.progress.halved
     assert mine.job.recipe.step_size == other.job.recipe.step_size
+    assert mine.job.recipe.inner_step_size == other.job.recipe.inner_step_size
     assert [r["train_loss"] for r in mine.history] == pytest.approx([r["train_loss"] for r in other.history])
 
 

@@ -21,6 +21,7 @@ from ifca.methods.mocha import related, together
 from ifca.methods.personal_models import mixture
 from ifca.models import logistic, mlp
 from ifca.training import Job, fit
+from ifca.training.halving import attempt
 from ifca.training.preflight import check
 from ifca.training.start import drawn_models
 from tests.conftest import groups, make_job
@@ -70,6 +71,17 @@ def test_per_fedavg() -> None:
     assert free[".common.w"].item() == pytest.approx(0.128)
     assert first["w"].item() == free["w"].item() == pytest.approx(0.2)  # one step from what was sent
     assert turn("per-fedavg", start, inner_step_size=0.25)["w"].item() == pytest.approx(0.5)
+
+
+def test_halving_shortens_the_step_by_which_clients_adapt_too(unequal: Federation) -> None:
+    """However short beta becomes, an alpha that is too long would still spoil every model that serves."""
+    recipe = Recipe("per-fedavg", rounds=8, inner_step_size=100.0, on_divergence="halve", local_steps=2)
+    job = make_job(unequal, recipe)
+    twice = attempt(job, 2).job.recipe
+    assert (twice.step_size, twice.inner_step_size) == (0.025, 25.0)
+    fitted = fit(job)
+    assert fitted.state.progress.halved
+    assert fitted.train_loss < 2 * float(fitted.history[0]["train_loss"])
 
 
 @pytest.mark.parametrize("name", ["per-fedavg", "per-fedavg-hf"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ifca.core.errors import InvalidInput
@@ -191,6 +191,12 @@ class Recipe(MethodSettings, PrivacySettings):
     def step(self, t: int) -> float:
         """The step size of round t."""
         return self.step_size * self.step_decay**t
+
+    def stepping(self, step_size: float) -> Recipe:
+        """The recipe with another step size; the step by which clients adapt a model follows it."""
+        inner = self.inner_step_size
+        inner = None if inner is None else inner * (step_size / self.step_size)
+        return replace(self, step_size=step_size, inner_step_size=inner)
 
     @property
     def server_step(self) -> float:

@@ -51,7 +51,7 @@ def make_client_app(node_data: NodeData, job_of: JobOf, node_table: NodeTable = 
         found = whole.local_solutions() if turn["alone"] else whole
         if "step_size" not in turn:
             return found
-        return replace(found, recipe=replace(found.recipe, step_size=cast(float, turn["step_size"])))
+        return replace(found, recipe=found.recipe.stepping(cast(float, turn["step_size"])))
 
     @app.query()
     def describe(message: Message, context: Context) -> Message:

@@ -40,7 +40,7 @@ def attempt(job: Job, halvings: int) -> Attempt:
         adaptive = recipe.server_optimizer in ("adam", "yogi")  # whose step does not follow the clients'
         server = recipe.server_step * factor if adaptive else recipe.server_step_size
         recipe = replace(recipe, server_step_size=server)
-        recipe = replace(recipe, step_size=recipe.step_size * factor, erm_step_size=erm)
+        recipe = replace(recipe.stepping(recipe.step_size * factor), erm_step_size=erm)
         job = replace(job, recipe=recipe, halvings=halvings)
     engine = job.make_engine()
     return Attempt(job, engine, problem_of(job, engine))
