@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,24 +122,35 @@ def _means(measured: list[Row]) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """A table for each data and share: attack by rule, points lost (lost elsewhere)."""
+    """A table for each data and share: attack by rule, points lost (elsewhere); how often backdoors open."""
     parts = []
     for data in dict.fromkeys(row["data"] for row in rows):
         mine = [row for row in rows if row["data"] == data]
         rules = list(dict.fromkeys(row["rule"] for row in mine))
         for share in sorted({row["share"] for row in mine}):
-            some = {(row["attack"], row["rule"]): row for row in mine if row["share"] == share}
-            lines = [f"| {data}, share {share:g} | {' | '.join(rules)} |", "|---" * (len(rules) + 1) + "|"]
-            for attack in dict.fromkeys(attack for attack, _ in some):
-                cells = [_cell(some.get((attack, rule))) for rule in rules]
-                lines.append(f"| {attack} | {' | '.join(cells)} |")
-            parts.append("\n".join(lines))
+            some = [row for row in mine if row["share"] == share]
+            parts.append(_table(f"{data}, share {share:g}", rules, some, _cell))
+        doors = [row for row in mine if row.get("backdoor_success") is not None]
+        for share in sorted({row["share"] for row in doors}):
+            some = [row for row in doors if row["share"] == share]
+            parts.append(_table(f"{data}, share {share:g}, backdoor opens", rules, some, _opens))
     return "\n\n".join(parts) + "\n"
 
 
-def _cell(row: Row | None) -> str:
-    if row is None:
-        return ""
+def _table(title: str, rules: list[str], rows: list[Row], cell: Callable[[Row], str]) -> str:
+    """Attack by rule; a cell is empty where there is no row."""
+    found = {(row["attack"], row["rule"]): cell(row) for row in rows}
+    names = dict.fromkeys(attack for attack, _ in found)
+    lines = [[title, *rules], *([name, *(found.get((name, rule), "") for rule in rules)] for name in names)]
+    first, *others = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([first, "|---" * (len(rules) + 1) + "|", *others])
+
+
+def _opens(row: Row) -> str:
+    return f"{row['backdoor_success']:.1%}"
+
+
+def _cell(row: Row) -> str:
     if row.get("error") is not None:
         return f"error {row['error']:.3f}, clusters {row['cluster_accuracy']:.1%}"
     if row["accuracy"] is None:

@@ -340,15 +340,21 @@ def test_the_benchmark_table_by_hand() -> None:
         {**beside, "algorithm": "none:0:mean", "tests": tests},
         {**beside, "algorithm": "drag:0.5:clip", "attackers": [0], "attacked": 0, "clusters": clusters},
         {**beside, "algorithm": "scale:0.5:mean", "diverged": "it did"},
+        {**beside, "algorithm": "backdoor:0.5:clip", "attackers": [0], "attacked": 0, "clusters": clusters}
+        | {"backdoor_success": 0.25},
     ]
-    first, second, third = summary(lines)["rows"]
+    first, second, third, fourth = summary(lines)["rows"]
     assert (first["accuracy"], first["lost"], first["share"]) == (0.85, 0, 0)
     assert (second["data"], second["attack"], second["rule"]) == ("digits-2", "drag", "clip")
     assert second["accuracy"] == 0.6  # 18 of 30; 24 of 30 without attack
     assert second["lost"] == pytest.approx(20)
     assert second["lost_elsewhere"] == pytest.approx(5)  # 16 and 15 of 20
     assert third["accuracy"] is None
-    assert "20.0 (5.0)" in table([first, second, third])
+    assert table([first, second, third, fourth]).split("\n\n")[1:] == [
+        "| digits-2, share 0.5 | mean | clip |\n|---|---|---|\n| drag |  | 20.0 (5.0) |\n"
+        "| scale | diverged |  |\n| backdoor |  | 20.0 (5.0) |",
+        "| digits-2, share 0.5, backdoor opens | mean | clip |\n|---|---|---|\n| backdoor |  | 25.0% |\n",
+    ]
 
 
 def test_benchmark_units_and_the_linear_mixture() -> None:
