@@ -14,6 +14,7 @@ from sklearn.cluster import AgglomerativeClustering
 from torch import Tensor
 from torch.func import vmap
 
+from ifca.bench.regimes import regime_of
 from ifca.core.errors import InvalidInput
 from ifca.core.metrics import cluster_accuracy, distance
 from ifca.core.probe import PENALTY, probe_task, solve
@@ -25,6 +26,7 @@ from ifca.core.sketch import make_sketch
 from ifca.core.types import Data
 from ifca.data import Federation, mixture_of_regressions, rotated_digits
 from ifca.methods import founding
+from ifca.methods.averaging import initial_state
 from ifca.methods.founding import (
     distinct,
     founded,
@@ -35,7 +37,9 @@ from ifca.methods.founding import (
     points_of,
     ward,
 )
-from ifca.methods.groups import FREE, HELD, memory_of
+from ifca.methods.groups import FREE, HELD, first_memory, memory_of
+from ifca.methods.ifca import IFCA
+from ifca.methods.memory import tensors_of
 from ifca.methods.referee import (
     Sums,
     Verdict,
@@ -469,6 +473,35 @@ def test_clients_are_held_and_let_go() -> None:
     held = fit(digits_job(rotated_digits(samples=100), rounds=4))
     assert memory_of(held.state).stage == HELD
     assert held.labels.tolist() == held.state.identity.tolist()
+
+
+def test_clients_that_groups_were_parted_around_are_let_go() -> None:
+    """Uneven sizes, and more places than laws: some small clients choose another model than their group's.
+
+    Groups are parted after 16 rounds; trials 16 and 32 rounds later find as many of them, so they are free.
+    """
+    job = regime_of("digits-sizes").job(1003)
+    job = replace(job, recipe=replace(job.recipe, algorithm="ifca", k=8, rounds=50))
+    fitted = fit(job)
+    told = [(record["round"], event["event"]) for record in fitted.history for event in record["events"]]
+    assert [one for one in told if one[1] in ("parted", "free")] == [(15, "parted"), (48, "free")]
+    assert memory_of(fitted.state).stage == FREE
+    short = fit(replace(job, recipe=replace(job.recipe, rounds=40)))
+    assert memory_of(short.state).stage == HELD
+    assert short.labels.tolist() != short.state.identity.tolist()  # they choose at the end
+    assert short.labels.tolist() == short.train.loss.argmin(1).tolist()
+
+
+def test_held_clients_choose_at_the_end_where_every_model_serves_its_own_best() -> None:
+    """Client 1 of three was given model 0 and loses less with model 1; client 3 did not answer."""
+    losses = torch.tensor([[1.0, 2.0], [2.5, 2.4], [5.0, 4.0], [math.nan, math.nan]])
+    held = torch.tensor([0, 0, 1, 1])
+    theta = {"w": torch.zeros(2, 1)}
+    memory = replace(first_memory(held, 2), stage=HELD)
+    state = replace(initial_state(theta, held), memory=tensors_of(memory))
+    assert IFCA.serves(state, losses)[:3].tolist() == [0, 1, 1]
+    better = losses - torch.tensor([0.0, 1.0])  # model 1 is now the best for both groups
+    assert IFCA.serves(state, better)[:3].tolist() == [0, 0, 1]
 
 
 def test_every_model_serves_its_own_best() -> None:

@@ -209,7 +209,7 @@ def numbered(labels: Tensor, keys: UInts) -> Tensor:
 
 
 def is_trial(t: int) -> bool:
-    """Rounds 4, 8, 16, ...: clients that are held choose, to see whether they can be let go."""
+    """4, 8, 16, ... rounds after groups were parted clients that are held choose: can they be let go?"""
     return t >= 4 and t & (t - 1) == 0
 
 

@@ -78,7 +78,7 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     memory = memory_of(state)
     if memory.stage == FREE:
         return known_identity(recipe, state, who)
-    if memory.stage == HELD and is_trial(state.round):
+    if memory.stage == HELD and is_trial(state.round - memory.parted):
         return torch.full_like(who, -1)
     return memory.given[who]
 
@@ -87,10 +87,11 @@ def needs(recipe: Recipe, state: ClusterState) -> Needs:
     """Samples set aside until the referee has decided; losses in a trial; updates to part groups by."""
     if not state.memory:
         return Needs()
-    stage = memory_of(state).stage
+    memory = memory_of(state)
+    stage = memory.stage
     gather = stage != JUDGED and not bool(state.live.all()) and to_go(state.round) <= _window(recipe)
     return Needs(
-        losses=stage == HELD and is_trial(state.round),
+        losses=stage == HELD and is_trial(state.round - memory.parted),
         sketch=make_sketch(state.theta, recipe.seed) if gather else None,
         aside=stage == JUDGED or gather,
     )
@@ -220,11 +221,16 @@ def _tried(state: ClusterState, memory: Memory, now: Round) -> tuple[ClusterStat
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:
-    """The model that a client is given while clients are held; else the one with its lowest training loss."""
-    chosen = choose(state, losses)
+    """The model with the lowest training loss; while clients are held, only where every model serves those
+    best to whom it was given: else each is served by the one that it was given.
+    """
+    chosen, held = choose(state, losses), state.identity
     if not state.memory or memory_of(state).stage == FREE:
         return chosen
-    return torch.where(state.identity >= 0, state.identity, chosen)
+    heard = torch.where(losses.isnan().any(1), -1, held)
+    if own_is_best(places_of(state.live).tolist(), heard, losses):
+        return chosen
+    return torch.where(held >= 0, held, chosen)
 
 
 def joined(recipe: Recipe, state: ClusterState, new: int) -> ClusterState | None:
