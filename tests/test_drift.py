@@ -219,6 +219,18 @@ def test_continue_fit_keeps_the_first_fit_and_names_misfits() -> None:
         IFCA(rounds=1, algorithm="global").fit(flat([0, 0], 0)).continue_fit(flat([0, 0], 1))
 
 
+def test_everybody_may_follow_a_new_law() -> None:
+    """All clients are misfits, of one law: there is nobody to compare their model with, and it is kept."""
+    before, after = flat([0, 0, 1, 1], 0), flat([2, 2, 2, 2], 1)
+    settings = {"k": 3, "rounds": 20, "step_size": 0.5, "model": "logistic"}
+    model = IFCA(**settings).fit(before)
+    later = model.continue_fit(after)
+    assert {row["state"] for row in later.drift_["clients"]} == {"misfit"}
+    assert len(set(later.labels_.tolist())) == 1
+    assert later.score(after) > 0.8
+    assert model.score(before) > 0.8
+
+
 def test_a_check_of_clients_without_any_labels(finished: tuple[Path, Path], tmp_path: Path) -> None:
     """No loss is known: each has the most confident model, how sure that is, and what it had in the run."""
     directory, new = finished

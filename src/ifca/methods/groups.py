@@ -69,9 +69,11 @@ def memory_of(state: ClusterState) -> Memory:
 
 
 def settled(state: ClusterState, memory: Memory, events: list[Event]) -> Step:
-    """One model needs no referee; whoever is free chooses anew."""
+    """A model that no other is compared with needs no referee; whoever is free chooses anew."""
     if int(state.live.sum()) == 1:
         memory = replace(memory, stage=FREE)
+    elif memory.stage == JUDGED and len(memory.judged(state.live)) == 1:
+        memory = replace(memory, stage=HELD)
     if memory.stage == FREE:
         state = replace(state, unchanged=0, changed=state.round)
     return replace(state, memory=tensors_of(memory)), events
