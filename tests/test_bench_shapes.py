@@ -80,7 +80,9 @@ def test_the_work_of_a_round_can_be_counted_on_paper() -> None:
     ("settings", "said"),
     [
         ({}, []),
-        ({"optimizer": "momentum"}, ["optimizer other than sgd, weight_decay, proximal"]),
+        ({"optimizer": "momentum", "proximal": 0.1}, []),
+        ({"weight_decay": 0.1}, ["optimizer other than sgd and momentum, weight_decay"]),
+        ({"proximal": 0.1, "batch_size": 10}, ["momentum or proximal with batch_size"]),
         ({"l2": 0.1}, ["l2 of the first layer"]),
         ({"l2": 0.1, "l2_layers": ("fc2",)}, []),
         ({"check_updates": True}, ["check_updates"]),

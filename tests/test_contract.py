@@ -140,6 +140,9 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "fedrc-epochs": {"algorithm": "fedrc", "local_epochs": 1, "batch_size": 4, "participation": 0.7},
     "fedem-epochs": {"algorithm": "fedem", "local_epochs": 1, "batch_size": 4, "participation": 0.7, "k": 3},
     "plain-momentum": {"optimizer": "momentum", "weight_decay": 0.1, "step_size": 0.05},
+    "plain-momentum-proximal": {"optimizer": "momentum", "proximal": 0.5, "step_size": 0.05},
+    "local-momentum": {"algorithm": "local", "optimizer": "momentum", "step_size": 0.05},
+    "ifca-proximal": {"algorithm": "ifca", "rounds": 6, "proximal": 1.0, "seed": 6},
     "plain-adam-epochs": {"optimizer": "adam", "step_size": 0.02, "local_epochs": 2, "batch_size": 3},
     "ifca-adamw-proximal": {"algorithm": "ifca", "rounds": 6, "optimizer": "adamw", "weight_decay": 0.1}
     | {"proximal": 1.0, "step_size": 0.02, "participation": 0.7},

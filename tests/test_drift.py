@@ -222,7 +222,7 @@ def test_continue_fit_keeps_the_first_fit_and_names_misfits() -> None:
 def test_everybody_may_follow_a_new_law() -> None:
     """All clients are misfits, of one law: there is nobody to compare their model with, and it is kept."""
     before, after = flat([0, 0, 1, 1], 0), flat([2, 2, 2, 2], 1)
-    settings = {"k": 3, "rounds": 20, "step_size": 0.5, "model": "logistic"}
+    settings: dict[str, Any] = {"k": 3, "rounds": 20, "step_size": 0.5, "model": "logistic"}
     model = IFCA(**settings).fit(before)
     later = model.continue_fit(after)
     assert {row["state"] for row in later.drift_["clients"]} == {"misfit"}

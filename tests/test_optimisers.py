@@ -16,7 +16,7 @@ from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.types import ClusterState, Data, Params
 from ifca.data import Federation
-from ifca.engines.cuda import fused
+from ifca.engines.covered import not_fused
 from ifca.engines.gram.fast import applies
 from ifca.methods.averaging import initial_state
 from ifca.methods.server_optimiser import forgotten, server_step
@@ -107,14 +107,21 @@ def test_a_batch_without_samples_is_no_step(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"optimizer": "momentum"}, {"optimizer": "adam"}, {"weight_decay": 0.1}, {"proximal": 0.1}]
+    ("settings", "exact"),
+    [
+        ({}, True),
+        ({"optimizer": "momentum"}, True),
+        ({"proximal": 0.1}, True),
+        ({"optimizer": "momentum", "batch_size": 3}, False),
+        ({"optimizer": "adam"}, False),
+        ({"weight_decay": 0.1}, False),
+    ],
 )
-def test_fast_paths_leave_other_steps_alone(settings: dict[str, Any], unequal: Federation) -> None:
-    plain = make_job(unequal, Recipe(k=2))
-    other = replace(plain, recipe=Recipe(k=2, **settings))
-    assert applies(plain.task, plain.recipe)
-    assert not applies(other.task, other.recipe)
-    assert not fused.applies(other.task, other.recipe, unequal.train, torch.device("cuda"))
+def test_which_steps_the_fast_paths_take(settings: dict[str, Any], exact: bool, unequal: Federation) -> None:
+    job = make_job(unequal, Recipe(k=2, **settings))
+    assert applies(job.task, job.recipe) == exact
+    said = not_fused(job.task, job.recipe, unequal.train, torch.device("cuda"))
+    assert ("momentum, proximal" in said) == bool(settings)
 
 
 @pytest.mark.parametrize("mapped", [True, False])

@@ -77,9 +77,12 @@ def test_the_fast_path_serves_regression() -> None:
 
 
 @pytest.mark.parametrize(("samples", "tested"), [(12, 4), (3, 40)])  # both sides of "cheaper"
-def test_local_models_are_tested_without_being_formed(samples: int, tested: int) -> None:
+@pytest.mark.parametrize("steps", [{}, {"optimizer": "momentum", "proximal": 0.5}])
+def test_local_models_are_tested_without_being_formed(
+    samples: int, tested: int, steps: dict[str, Any]
+) -> None:
     train, test = pixels(m=5, n=samples).train, pixels(m=5, n=tested, seed=1).train
-    recipe = Recipe(algorithm="local", rounds=3, local_steps=4, step_decay=0.9)
+    recipe = Recipe(algorithm="local", rounds=3, local_steps=4, step_decay=0.9, **steps)
     job = Job(Federation(train, test, 3), recipe, lambda: mlp(25, 3, (7,)), precision="float64")
     formed = fit(replace(job, engine="loop"))
     assert formed.test is not None

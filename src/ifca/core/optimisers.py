@@ -51,6 +51,11 @@ class Optimiser:
         """Whether a step is theta - gamma g, which is what exact fast paths compute."""
         return self.optimizer == "sgd" and not self.weight_decay and not self.proximal
 
+    @property
+    def sums(self) -> bool:
+        """Whether what the steps change is a sum of gradients, whatever the model was before."""
+        return self.optimizer in ("sgd", "momentum") and not self.weight_decay
+
     def begin(self, theta: Params) -> Moments:
         """Nothing is remembered before the first step."""
         like, size = next(iter(theta.values())), sum(value.numel() for value in theta.values())

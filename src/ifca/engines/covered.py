@@ -36,7 +36,10 @@ NOT_EXACT: dict[str, Reason] = {
     "methods whose clients do more than the paper's turn": (
         lambda _, recipe: method_of(recipe.algorithm).client is not client_round
     ),
-    "optimizer other than sgd, weight_decay, proximal": lambda _, recipe: not optimiser_of(recipe).plain,
+    "optimizer other than sgd and momentum, weight_decay": lambda _, recipe: not optimiser_of(recipe).sums,
+    "momentum or proximal with batch_size": (
+        lambda _, recipe: recipe.batch_size is not None and not optimiser_of(recipe).plain
+    ),
     "resample": lambda _, recipe: recipe.resample,
     "augment": lambda task, _: task.augment is not None,
     "l2 of the first layer": _regularised,
@@ -63,6 +66,7 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
         lambda _task, recipe, _clients: method_of(recipe.algorithm).personal
     ),
     "batch_size": lambda _task, recipe, _clients: recipe.batch_size is not None,
+    "momentum, proximal": lambda _task, recipe, _clients: not optimiser_of(recipe).plain,
     "dp_epsilon, dp_noise": lambda _task, recipe, _clients: recipe.private,
 }
 """What the kernels of one CUDA GPU do not cover beside that."""

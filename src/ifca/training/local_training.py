@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ifca.core.errors import InvalidInput
+from ifca.core.optimisers import optimiser_of
 from ifca.core.replies import Scores
 from ifca.core.types import Params
 from ifca.data import Clients
@@ -37,12 +38,12 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
     plain = recipe.option == "model" and recipe.batch_size is None and applies(job.task, recipe)
     if not job.method.personal or not plain:
         raise InvalidInput(
-            "local_scores needs local models, option model and plain full-batch steps of a linear first layer"
+            "local_scores needs local models, option model and full-batch steps of a linear first layer"
         )
     assert first is not None
     start = given_models(job) or drawn_models(job, restart)
     like, scratch = start[first.weight], Scratch()
-    signal = make_signal(job.task, first, scratch)
+    signal, how = make_signal(job.task, first, scratch), optimiser_of(recipe)
     grams = Grams(clients.sizes, bias=first.bias is not None, budget=0)
     loss, correct = torch.empty(len(clients), 1), torch.empty(len(clients), 1)
     size = max(1, (CACHE_ROWS if like.device.type == "cpu" else GPU_ROWS) // int(clients.sizes.max()))
@@ -60,9 +61,9 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
             learned = torch.zeros_like(z)  # the sum over all steps of gamma S
             for t in range(recipe.rounds):
                 step, s = recipe.step(t), torch.empty_like(z)
-                local_steps(
-                    signal, rest, z, g, data.y, data.weight, step, recipe.local_steps, s, catch_up=True
-                )
+                chunk, tau = (z, g, data.y, data.weight), recipe.local_steps
+                velocity = torch.empty_like(z) if how.optimizer == "momentum" else None
+                local_steps(signal, rest, *chunk, step, tau, s, how=how, velocity=velocity, catch_up=True)
                 learned += step * s
             for i in range(len(who)):
                 mine = {name: value[i] for name, value in rest.items()}

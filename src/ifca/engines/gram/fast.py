@@ -17,6 +17,7 @@ from ifca.core.attacks import Attack
 from ifca.core.averages import zero_sum
 from ifca.core.buckets import widths
 from ifca.core.identity import identity, one_hot
+from ifca.core.optimisers import optimiser_of
 from ifca.core.recipe import Recipe
 from ifca.core.replies import Needs, Replies, Scores
 from ifca.core.sampling import make_plan
@@ -65,6 +66,7 @@ class FastEngine:
         self.kept_bytes = budget // 4  # of single updates
         self.attack = attack
         self.rule, self.judges = rule_of(recipe), method_of(recipe.algorithm).chooses
+        self._how = optimiser_of(recipe)
         self._fused: fused.FusedRound | None = None
         self._kernels: dict[torch.Size, bool] = {}
         self._scratch = Scratch()
@@ -179,7 +181,10 @@ class FastEngine:
         if gradient and rows is None:
             s, rest = self._signal(rest, z, data.y, data.weight)
         elif rows is None:
-            local_steps(self._signal, rest, z, g, data.y, data.weight, step, self.recipe.local_steps, s)
+            momentum = self._how.optimizer == "momentum"
+            velocity = self._scratch.take("velocity", z.shape, z) if momentum else None
+            chunk, tau = (z, g, data.y, data.weight), self.recipe.local_steps
+            local_steps(self._signal, rest, *chunk, step, tau, s, how=self._how, velocity=velocity)
         elif gradient:
             rest = batch_gradient(self._signal, rest, z, data.y, rows.to(z.device), s)
         else:
@@ -249,7 +254,7 @@ class FastEngine:
 
         def fitting(rows: int) -> int:
             gram = d * h if has_factors(rows, d) else rows * rows
-            one = like.element_size() * (rows * (d + 2 * judged * h + 5 * h) + gram + 4 * rest)
+            one = like.element_size() * (rows * (d + 2 * judged * h + 6 * h) + gram + 4 * rest)
             size = chunk_size(self.budget, 2 * one, rows, count)
             return self._limit.cap(
                 min(size, max(1, CACHE_ROWS // rows)) if like.device.type == "cpu" else size

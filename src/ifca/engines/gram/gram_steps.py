@@ -7,6 +7,8 @@ A client has data X [n, d] and a first layer Z = X W' + b. With D = dF/dZ a full
 
 and the client's own first layer W_q = W_0 - gamma S_q'X never has to exist. G is fixed for the whole run.
 A step costs n n h products with G, and 2 n d h with its factors X and X': the cheaper one is taken.
+Momentum sums what is added to S before it is added; FedProx's mu (W_q - W_0) is -mu gamma S_q'X, so that it
+takes mu gamma S_q from D.
 The layers after the first ("the rest") are per-client copies, and small. Same arithmetic, another order.
 """
 
@@ -20,8 +22,10 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from ifca.core.optimisers import Optimiser
 from ifca.core.types import FirstLayer, Params, Task
 
+PLAIN = Optimiser()
 Signal = Callable[[Params, Tensor, Tensor, Tensor], tuple[Tensor, Params]]
 """rest [b, ...], z [b, n, h], y [b, n], weight [b, n] -> dF/dz (in scratch memory) and dF/drest."""
 
@@ -84,16 +88,31 @@ def local_steps(
     tau: int,
     s: Tensor,
     *,
+    how: Optimiser = PLAIN,
+    velocity: Tensor | None = None,
     catch_up: bool = False,
 ) -> Tensor:
     """LocalUpdate of a chunk of clients in Gram space: S_tau [b, n, h], into s.
 
     z [b, n, h] and rest [b, ...] are changed IN PLACE; rest ends as the clients' new layers, z one step
-    behind unless it is to catch up.
+    behind unless it is to catch up. velocity: memory of z's shape, for momentum.
     """
     s.zero_()
+    sent = {name: value.clone() for name, value in rest.items()} if how.proximal else {}
+    moments: Params = {}
     for q in range(tau):
         delta, slopes = signal(rest, z, y, weight)
+        if how.proximal:
+            delta.sub_(s, alpha=how.proximal * step)
+            slopes = {
+                name: slope.add(rest[name] - sent[name], alpha=how.proximal) for name, slope in slopes.items()
+            }
+        if velocity is not None and q:
+            delta = velocity.mul_(how.momentum).add_(delta)
+            slopes = {name: slope.add(moments[name], alpha=how.momentum) for name, slope in slopes.items()}
+        elif velocity is not None:
+            delta = velocity.copy_(delta)
+        moments = slopes
         for name, value in rest.items():
             value.sub_(slopes[name], alpha=step)
         if q + 1 < tau or catch_up:
