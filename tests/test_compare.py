@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import ifca
 from ifca.cli.main import app
-from ifca.core.errors import InvalidInput
+from ifca.core.errors import Diverged, InvalidInput
 from ifca.methods import facts_of, method_of, registry
 from ifca.report.live_run import LiveRun
 from ifca.report.page import write_report
@@ -184,6 +184,14 @@ def test_a_method_that_cannot_do_the_job_is_named_and_the_others_are_compared(
     assert found["comparison"]["verdict"].endswith("No result has picky: picky is for convex models.")
     assert len(found["comparison"]["table"]) == 2
     assert "comparison" in resume(tmp_path / "out")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_where_the_first_method_diverges_another_first_one_is_advised(tmp_path: Path, seeds: int) -> None:
+    settings = ["rounds=2", "device=cpu", "data.samples=60", "model.hidden=[8]", "step_size=1e30"]
+    config = read_config(None, [*settings, "on_divergence=stop"])
+    with pytest.raises(Diverged, match=r"^per-fedavg: .*training diverged.*; .* name another first"):
+        compare(config, tmp_path / "out", methods=("per-fedavg", "local"), seeds=seeds)
 
 
 @pytest.fixture(scope="module")

@@ -98,12 +98,16 @@ def compare(
     check_jobs(asked, federation, code)
     if seeds > 1 and launched():
         raise InvalidInput("--seeds: several trainings need no torchrun; use --workers")
-    if seeds > 1:
-        begin_seeds(config, seeds, out, code)
-        return go_on_seeds(out, callback, go_on, workers=workers)
-    new_directory(config, out, code)
-    with leading(config, code):
-        return go_on(config, federation, out, callback, code)
+    try:
+        if seeds > 1:
+            begin_seeds(config, seeds, out, code)
+            return go_on_seeds(out, callback, go_on, workers=workers)
+        new_directory(config, out, code)
+        with leading(config, code):
+            return go_on(config, federation, out, callback, code)
+    except Diverged as reason:
+        advice = "the run is that of the first method: name another first to compare the rest"
+        raise Diverged(f"{config.algorithm}: {reason}; {advice}") from reason
 
 
 def resume(out: Path, callback: object = None, trust: bool = False) -> Summary:
