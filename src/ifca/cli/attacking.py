@@ -65,3 +65,6 @@ def attack_command(
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(attack_table(found))
     console.print(attack_sentence(found), soft_wrap=True, highlight=False, markup=False)
+    attacked = [row for row in found["rows"] if row["attack"]]
+    for sentence in dict.fromkeys(sentence for row in attacked for sentence in row["warnings"]):
+        console.print(f"warning: {sentence}", soft_wrap=True, highlight=False, markup=False)

@@ -18,6 +18,7 @@ from ifca.runs.run_code import code_of
 from ifca.training import Fitted, Job, fit
 from ifca.training.attack_effect import Served, backdoor_success, served, victim
 from ifca.training.preflight import check
+from ifca.training.unprotected import unprotected
 
 Row = dict[str, Any]
 USUAL = ("mean", "clip", "trimmed-mean", "median")
@@ -90,7 +91,7 @@ def _trained(job: Job) -> Fitted | Diverged:
 def _row(base: Fitted, now: Fitted | Diverged, job: Job, attack: Attack) -> Row:
     name = None if job.attack is None else attack.kind.name
     if isinstance(now, Diverged):
-        return {"attack": name, "diverged": str(now), **dict.fromkeys(("accuracy", *LOST))}
+        return {"attack": name, "diverged": str(now), **dict.fromkeys(("accuracy", *LOST)), "warnings": []}
     return {"attack": name, **effect(base, now, attack)}
 
 
@@ -106,6 +107,7 @@ def effect(base: Fitted, now: Fitted, attack: Attack) -> Row:
         "lost": _lost(now, before, after, None),
         "lost_elsewhere": None if hit is None else _lost(now, before, after, hit),
         "backdoor_success": backdoor_success(now, attack),
+        "warnings": unprotected(now),
     }
 
 

@@ -34,6 +34,7 @@ from ifca.training.personalise import Personalised
 from ifca.training.poor_fit import poor_fit
 from ifca.training.privacy import privacy_facts
 from ifca.training.quality import measured_quality
+from ifca.training.unprotected import unprotected
 
 ARI = 0.9
 """The adjusted Rand index from which clusters count as found."""
@@ -122,7 +123,7 @@ def summarise(fitted: Fitted, config: Config, restarts: list[dict[str, Any]]) ->
         **served_numbers(fitted),
         "train_loss": fitted.train_loss,
         "quality": quality,
-        "warnings": [*attack_sentences(fitted), *poor_fit(fitted, quality)],
+        "warnings": [*attack_sentences(fitted), *unprotected(fitted), *poor_fit(fitted, quality)],
         **attack_results(fitted),
         "cluster_sizes": None if method.personal else sizes,
         "live_clusters": live,
