@@ -5,6 +5,7 @@ Recipes are the sources', but for what `differs` says. Nothing is tuned here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -218,14 +219,24 @@ def pfllib(
 
 
 GREY, COLOURED = partial(pfllib_cnn, 1, 28), partial(pfllib_cnn, 3, 32)
-PFLLIBS = tuple(
-    pfllib(setting, data, model, deal, published if what == "MNIST" else {}, what)
-    for what, data, model in (("MNIST", mnist, GREY), ("CIFAR-10", cifar, COLOURED))
-    for setting, deal, published in (
-        ("two labels each", Deal(20, 600, 200, classes_per_client=2), TWO_LABELS),
-        ("Dirichlet(0.1)", Deal(20, 600, 200, alpha=0.1), DIRICHLET),
+
+
+def pfllibs(fashion: str | None) -> tuple[Anchor, ...]:
+    """PFLlib's two settings on each data set. fashion: a folder with Fashion-MNIST's files, if any."""
+    sets: list[tuple[str, Sets, Factory]] = [("MNIST", mnist, GREY), ("CIFAR-10", cifar, COLOURED)]
+    if fashion is not None:
+        sets.append(("Fashion-MNIST", lru_cache(1)(partial(read_mnist, fashion, verify=False)), GREY))
+    return tuple(
+        pfllib(setting, data, model, deal, published if "MNIST" in what else {}, what)
+        for what, data, model in sets
+        for setting, deal, published in (
+            ("two labels each", Deal(20, 600, 200, classes_per_client=2), TWO_LABELS),
+            ("Dirichlet(0.1)", Deal(20, 600, 200, alpha=0.1), DIRICHLET),
+        )
     )
-)
+
+
+PFLLIBS = pfllibs(os.environ.get("FASHION_MNIST"))
 TURNED = (
     Anchor(
         "StoCFL",

@@ -6,8 +6,9 @@ python -m benchmarks.anchors [--out results/anchors] [--setting CLoVE] [--method
 
 A line of OUT/runs.jsonl for every training, never repeated: the same command goes on where it stopped. Of
 them OUT/summary.json and OUT/table.md are made; docs/anchors.md shows the table. --setting: part of a name.
-MNIST and CIFAR-10 must be there (ifca data get). --precision: of products on a GPU; TF32 as convolutions
-are in the sources' framework. --autotune: cuDNN tries its algorithms and takes the fastest.
+MNIST and CIFAR-10 must be there (ifca data get); where FASHION_MNIST names a folder with Fashion-MNIST's four
+idx files, PFLlib's settings are trained on them, too. --precision: of products on a GPU; TF32 as
+convolutions are in the sources' framework. --autotune: cuDNN tries its algorithms and takes the fastest.
 """
 
 from __future__ import annotations

@@ -7,11 +7,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import anchor_linear
 from benchmarks.anchor_models import ALL_BUT_HEAD, HEAD, clove_cifar, clove_mnist, pfllib_cnn
-from benchmarks.anchor_settings import Anchor, overlapping, pairs, swaps
+from benchmarks.anchor_settings import Anchor, overlapping, pairs, pfllibs, swaps
 from benchmarks.anchor_table import summary, table
 from benchmarks.anchors import ANCHORS, LINEAR, units
 
@@ -51,6 +52,24 @@ def test_every_row_of_every_anchor_has_a_recipe(name: str) -> None:
     for change in anchor.methods.values():
         Recipe(**{**anchor.recipe, **change})
     assert set(anchor.published) <= set(anchor.methods)
+
+
+def test_fashion_mnist_is_trained_on_where_it_is(tmp_path: Path) -> None:
+    """The same two settings on the user's files, which are those of another set in MNIST's format."""
+    assert [anchor.setting for anchor in pfllibs(str(tmp_path))[4:]] == [
+        "Fashion-MNIST, two labels each",
+        "Fashion-MNIST, Dirichlet(0.1)",
+    ]
+    assert pfllibs(str(tmp_path))[4].published == pfllibs(None)[0].published
+    draw = np.random.default_rng(0)
+    for part, n in (("train", 20_000), ("t10k", 5_000)):
+        for kind, shape in (("images-idx3", (n, 28, 28)), ("labels-idx1", (n,))):
+            head = b"\0\0\x08" + bytes([len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+            values = draw.integers(0, 10, shape, dtype=np.uint8)
+            (tmp_path / f"{part}-{kind}-ubyte").write_bytes(head + values.tobytes())
+    federation = pfllibs(str(tmp_path))[4].make(1)
+    assert len(federation.train) == 20
+    assert {len(set(federation.train.arrays(i)[1].tolist())) for i in range(20)} == {2}
 
 
 def test_units_go_seed_by_seed() -> None:
