@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ifca.core.replies import Replies
 from ifca.core.types import ClusterState, places_of, without
+from ifca.methods.founding import is_trial, own_is_best
 from ifca.methods.memory import record_of, tensors_of
 from ifca.methods.method import Event
 from ifca.methods.referee import Verdict, averages
@@ -35,6 +37,10 @@ class Memory:
     pace: float  # option I: the share of its step that a round takes while there are fewer models than k
     loss: float  # the participants' mean loss in the last round
     old: int = 0  # places 0 to old - 1 hold models of an earlier run: they stay, also where nobody has them
+
+    def tries(self, t: int) -> bool:
+        """Whether round t is a trial of clients that are held."""
+        return self.stage == HELD and is_trial(t - self.parted)
 
     def judged(self, live: Tensor) -> list[int]:
         """The live places whose models are compared: not those of an earlier run that no client has."""
@@ -119,3 +125,20 @@ def parted(state: ClusterState, memory: Memory, group: Tensor) -> Step:
     models = int(live.sum())
     state = replace(state, theta=theta, live=live, identity=torch.where(group >= 0, group, before))
     return settled(state, memory, [{"event": "parted", "clusters": models}])
+
+
+def tried(
+    state: ClusterState, memory: Memory, who: Tensor, said: Replies
+) -> tuple[ClusterState, Memory, list[Event]]:
+    """In a trial clients who [p] chose. They are let go where that changes nothing, or more than half as much
+    as in the trial before, after half as many rounds, while every model serves those best to whom it was
+    given.
+    """
+    assert said.losses is not None
+    given, live = memory.given[who], places_of(state.live).tolist()
+    moved = float((said.identity != given).double().mean())
+    if moved == 0 or (own_is_best(live, given, said.losses) and 2 * moved >= memory.moved):
+        state = replace(state, unchanged=0, changed=state.round)
+        return state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}]
+    identity = torch.where(memory.given >= 0, memory.given, state.identity)
+    return replace(state, identity=identity), replace(memory, moved=moved), []

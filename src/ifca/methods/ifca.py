@@ -22,7 +22,7 @@ from ifca.core.replies import Needs
 from ifca.core.sketch import make_sketch
 from ifca.core.types import ClusterState, places_of, without
 from ifca.methods.averaging import average, given_state, initial_state, next_pace, with_comparison
-from ifca.methods.founding import bisected, groups_of, is_trial, own_is_best, to_go
+from ifca.methods.founding import bisected, groups_of, own_is_best, to_go
 from ifca.methods.groups import (
     FREE,
     HELD,
@@ -34,6 +34,7 @@ from ifca.methods.groups import (
     merged,
     parted,
     settled,
+    tried,
 )
 from ifca.methods.ifca_plain import choose
 from ifca.methods.memory import tensors_of
@@ -78,7 +79,7 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
     memory = memory_of(state)
     if memory.stage == FREE:
         return known_identity(recipe, state, who)
-    if memory.stage == HELD and is_trial(state.round - memory.parted):
+    if memory.tries(state.round):
         return torch.full_like(who, -1)
     return memory.given[who]
 
@@ -91,7 +92,7 @@ def needs(recipe: Recipe, state: ClusterState) -> Needs:
     stage = memory.stage
     gather = stage != JUDGED and not bool(state.live.all()) and to_go(state.round) <= _window(recipe)
     return Needs(
-        losses=stage == HELD and is_trial(state.round - memory.parted),
+        losses=memory.tries(state.round),
         sketch=make_sketch(state.theta, recipe.seed) if gather else None,
         aside=stage == JUDGED or gather,
     )
@@ -121,7 +122,7 @@ def server(
         return _refereed(problem, after, memory, now, ask)
     events: list[Event] = []
     if memory.stage == HELD and now.replies.losses is not None:
-        after, memory, events = _tried(after, memory, now)
+        after, memory, events = tried(after, memory, now.who, now.replies)
     if now.replies.sketch is not None:
         return _founded_again(problem, after, memory, now, events)
     return replace(after, memory=tensors_of(memory)), events
@@ -204,20 +205,6 @@ def finish(problem: Problem, state: ClusterState, ask: Ask) -> Step:
             events += [one.as_event("kept", alpha) for one in closest(said)]
         state = settled(state, memory, [])[0]
     return state, events
-
-
-def _tried(state: ClusterState, memory: Memory, now: Round) -> tuple[ClusterState, Memory, list[Event]]:
-    """In a trial clients chose. They are let go where that changes nothing, or more than half as much as in
-    the trial before, after half as many rounds, while every model serves those best to whom it was given.
-    """
-    assert now.replies.losses is not None
-    given, live = memory.given[now.who], places_of(state.live).tolist()
-    moved = float((now.replies.identity != given).double().mean())
-    if moved == 0 or (own_is_best(live, given, now.replies.losses) and 2 * moved >= memory.moved):
-        state = replace(state, unchanged=0, changed=state.round)
-        return state, replace(memory, stage=FREE), [{"event": "free", "moved": moved}]
-    identity = torch.where(memory.given >= 0, memory.given, state.identity)
-    return replace(state, identity=identity), replace(memory, moved=moved), []
 
 
 def serves(state: ClusterState, losses: Tensor) -> Tensor:

@@ -62,8 +62,7 @@ def local_scores(job: Job, tests: Clients, pairs: Sequence[Sequence[int]], resta
             for t in range(recipe.rounds):
                 step, s = recipe.step(t), torch.empty_like(z)
                 chunk, tau = (z, g, data.y, data.weight), recipe.local_steps
-                velocity = torch.empty_like(z) if how.optimizer == "momentum" else None
-                local_steps(signal, rest, *chunk, step, tau, s, how=how, velocity=velocity, catch_up=True)
+                local_steps(signal, rest, *chunk, step, tau, s, how=how, scratch=scratch, catch_up=True)
                 learned += step * s
             for i in range(len(who)):
                 mine = {name: value[i] for name, value in rest.items()}

@@ -66,10 +66,9 @@ class FastEngine:
         self.kept_bytes = budget // 4  # of single updates
         self.attack = attack
         self.rule, self.judges = rule_of(recipe), method_of(recipe.algorithm).chooses
-        self._how = optimiser_of(recipe)
         self._fused: fused.FusedRound | None = None
         self._kernels: dict[torch.Size, bool] = {}
-        self._scratch = Scratch()
+        self._scratch, self._how = Scratch(), optimiser_of(recipe)
         self._judge = Judge(task, task.first, self._scratch)
         self._signal = make_signal(task, task.first, self._scratch)
         self._sums = ClusterSums(task.first, self._scratch, weighs=weighs(recipe))
@@ -181,10 +180,8 @@ class FastEngine:
         if gradient and rows is None:
             s, rest = self._signal(rest, z, data.y, data.weight)
         elif rows is None:
-            momentum = self._how.optimizer == "momentum"
-            velocity = self._scratch.take("velocity", z.shape, z) if momentum else None
             chunk, tau = (z, g, data.y, data.weight), self.recipe.local_steps
-            local_steps(self._signal, rest, *chunk, step, tau, s, how=self._how, velocity=velocity)
+            local_steps(self._signal, rest, *chunk, step, tau, s, how=self._how, scratch=self._scratch)
         elif gradient:
             rest = batch_gradient(self._signal, rest, z, data.y, rows.to(z.device), s)
         else:

@@ -89,17 +89,20 @@ def local_steps(
     s: Tensor,
     *,
     how: Optimiser = PLAIN,
-    velocity: Tensor | None = None,
+    scratch: Scratch | None = None,
     catch_up: bool = False,
 ) -> Tensor:
     """LocalUpdate of a chunk of clients in Gram space: S_tau [b, n, h], into s.
 
     z [b, n, h] and rest [b, ...] are changed IN PLACE; rest ends as the clients' new layers, z one step
-    behind unless it is to catch up. velocity: memory of z's shape, for momentum.
+    behind unless it is to catch up. scratch: for what momentum remembers.
     """
     s.zero_()
     sent = {name: value.clone() for name, value in rest.items()} if how.proximal else {}
     moments: Params = {}
+    velocity = None
+    if how.optimizer == "momentum":
+        velocity = (scratch or Scratch()).take("velocity", z.shape, z)
     for q in range(tau):
         delta, slopes = signal(rest, z, y, weight)
         if how.proximal:
