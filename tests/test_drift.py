@@ -24,6 +24,7 @@ from ifca.runs.chosen_job import chosen_job
 from ifca.runs.clients_table import read_clients
 from ifca.runs.drift_words import moved, report_lines
 from ifca.runs.run import resume, run
+from ifca.use.assign import assign_clients
 from ifca.use.continue_run import check_run, continue_run
 
 SMALL = ["k=3", "rounds=12", "model.name=logistic", "baselines=[]", "step_size=0.5", "evaluate_every=0"]
@@ -98,6 +99,28 @@ def test_no_alarm_where_nothing_changed(finished: tuple[Path, Path], tmp_path: P
     found = check_run(finished[0], write_clients(tmp_path / "same", FIRST, 2))
     assert found["alarms"] == []
     assert {row["state"] for row in found["clients"]} == {"stayed"}
+
+
+def test_a_new_client_without_labels_is_assigned_by_confidence(
+    finished: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Alone it is a guess; beside clients with labels these tell how far confidence can be trusted."""
+    folder, new = finished
+    shutil.copy(new / "c3.csv", tmp_path / "stranger.csv")
+    (alone,) = assign_clients(folder, tmp_path / "stranger.csv")
+    assert (alone["by"], alone["tried"], alone["samples"]) == ("guess", 0, 110)
+    assert alone["cluster"] == alone["most_confident"]
+    said = CliRunner().invoke(app, ["assign", str(folder), str(tmp_path / "stranger.csv")]).output
+    assert "stranger has no labels: model" in said
+    assert "which is a guess" in said
+    assert "how far confidence can be trusted is not known" in said
+    found = {one["client"]: one for one in assign_clients(folder, new)}
+    fitting = [name for name, one in found.items() if "losses" in one and not one["warnings"]]
+    assert found["c3"]["tried"] >= len(fitting) >= 5
+    assert found["c3"]["tried_by"] == "labels"
+    said = CliRunner().invoke(app, ["assign", str(folder), str(new)]).output
+    assert "c3 has no labels" in said
+    assert "Clients and their clusters" in said
 
 
 def test_continuing_makes_a_new_model_for_those_who_agree(

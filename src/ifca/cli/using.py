@@ -27,18 +27,23 @@ def assign_command(
 
     from ifca.report.terminal.use_tables import assignments_table
     from ifca.report.terminal.use_words import assignment_lines
+    from ifca.runs.drift_words import how_sure, without_labels
     from ifca.use.assign import assign_clients
 
     found = assign_clients(directory, client, trust, owner)
     if as_json:
         typer.echo(json.dumps(found if client.is_dir() or len(found) > 1 else found[0]))
         return
-    if len(found) > 1:
+    labelled = [one for one in found if "losses" in one]
+    without = [one for one in found if "losses" not in one]
+    if len(labelled) > 1:
         console = Console(width=None if sys.stdout.isatty() else 120)
-        console.print(assignments_table(found))
-    else:
-        typer.echo("\n".join(assignment_lines(found[0])))
-    for one in found:
+        console.print(assignments_table(labelled))
+    elif labelled:
+        typer.echo("\n".join(assignment_lines(labelled[0])))
+    if without:
+        typer.echo("\n".join([*map(without_labels, without), *how_sure(without)]))
+    for one in labelled:
         for warning in one["warnings"]:
             typer.echo(f"warning: {one['client']}: {warning}", err=True)
 

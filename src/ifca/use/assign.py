@@ -11,28 +11,52 @@ import torch
 from ifca.core.errors import InvalidInput
 from ifca.core.identity import identity
 from ifca.core.types import Data
+from ifca.data import Client
+from ifca.data.sources.partly_labelled import Unlabelled
 from ifca.training.quality import quality_of
+from ifca.use.confidence import unlabelled
 from ifca.use.opened_run import open_trained
 from ifca.use.trained import Trained
 
 SURE = 2.0  # standard errors that the best model must be ahead of the second
 FEWEST = 5  # samples below which a margin says little
+NO_FIT = "no model fits it"
 
 
 def assign_clients(
     directory: Path, path: Path, trust: bool = False, client: str | None = None
 ) -> list[dict[str, Any]]:
-    """Of each client in a file or folder: its losses, its cluster, the margin, warnings.
+    """Of each client in a file or folder: its losses, its cluster, the margin, warnings; of one without
+    labels the model that is the most confident on its samples, and how far that can be trusted.
 
     trust: as of open_trained. client: a table's column that says whose a row is, where the run has none.
     """
     trained = open_trained(directory, trust)
-    federation = trained.federation(trained.clients(path, client), str(path))
-    found = []
-    for i, name in enumerate(federation.train.ids):
-        data = federation.train.one(i, torch.device("cpu"), next(iter(trained.theta.values())).dtype)
+    clients, without = _read(trained, path, client)
+    found, train = [], trained.federation(clients, str(path)).train if clients else None
+    for i in range(len(clients)):
+        assert train is not None
+        data = train.one(i, torch.device("cpu"), next(iter(trained.theta.values())).dtype)
+        name = train.ids[i]
         found.append({"client": name, **assignment(trained, data, f"{path}: client {name}")})
-    return found
+    fitting = {one["client"]: one["cluster"] for one in found if fits(one)}
+    return found + unlabelled(trained, train, fitting, {}, without)
+
+
+def _read(trained: Trained, path: Path, client: str | None) -> tuple[list[Client], list[Unlabelled]]:
+    """The clients with labels, and those without."""
+    try:
+        return trained.clients(path, client), []
+    except InvalidInput:
+        found = trained.with_and_without_labels(path, client)
+        if not found[1]:
+            raise
+        return found
+
+
+def fits(found: dict[str, Any]) -> bool:
+    """Whether a model fits a client with labels."""
+    return not any(warning.startswith(NO_FIT) for warning in found["warnings"])
 
 
 def assignment(trained: Trained, data: Data, where: str) -> dict[str, Any]:
@@ -83,7 +107,7 @@ def _warnings(found: dict[str, Any], loss: float) -> list[str]:
     said = []
     if usual is not None and loss > usual:
         said.append(
-            f"no model fits it: its loss under the best, {loss:.4g}, is above {usual:.4g}, "
+            f"{NO_FIT}: its loss under the best, {loss:.4g}, is above {usual:.4g}, "
             f"the usual limit of the clients of cluster {best}"
         )
     if second is not None and sure is not None and sure < SURE:

@@ -20,6 +20,7 @@ from ifca.data.problems import refuse
 from ifca.data.scaling import Scaling
 from ifca.data.sources.columns import Columns, Kind
 from ifca.data.sources.folder import folder_clients, table_clients
+from ifca.data.sources.partly_labelled import Unlabelled, partly_labelled
 from ifca.data.sources.table_files import KINDS as TABLES
 from ifca.data.sources.table_files import kind_of, read_table
 from ifca.models import BuiltIn, as_factory
@@ -212,6 +213,13 @@ class Trained:
             if table is not None and (client is not None or columns.client in table.columns):
                 return table_clients(path, columns)
         return [read_client(path, columns)]
+
+    def with_and_without_labels(
+        self, path: Path, client: str | None = None
+    ) -> tuple[list[Client], list[Unlabelled]]:
+        """The same clients; those without labels apart."""
+        columns = self.columns() if client is None else replace(self.columns(), client=client)
+        return partly_labelled(path, columns)
 
     def federation(self, clients: list[Client], where: str, *, scaled: bool = True) -> Federation:
         """Clients that the models can judge, features as in training; where: what to name."""
