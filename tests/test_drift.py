@@ -294,6 +294,27 @@ def test_a_regression_without_labels_is_refused(tmp_path: Path) -> None:
         check_run(tmp_path / "run", new)
 
 
+def test_what_clients_without_labels_cannot_be_judged_by(tmp_path: Path) -> None:
+    """Samples of another shape, none, too large for a model; and one model, which is no choice."""
+    IFCA(k=1, rounds=2).fit(flat([0, 0, 1, 1], 0)).save(tmp_path / "run")
+    for x, why in (
+        (np.zeros((5, 3)), r"client c0: samples have shape \(3,\), training had \(2,\)"),
+        (np.zeros(5), r"client c0: samples have shape \(\), training had \(2,\)"),
+        (np.zeros((0, 2)), "client c0: has no samples"),
+        (np.full((5, 2), 1e300), "client c0: a model gives no finite number on this data"),
+    ):
+        np.savez(tmp_path / "c0.npz", x=x)
+        with pytest.raises(InvalidInput, match=why):
+            assign_clients(tmp_path / "run", tmp_path / "c0.npz")
+    np.savez(tmp_path / "c0.npz", x=np.ones((5, 2)))
+    (found,) = assign_clients(tmp_path / "run", tmp_path / "c0.npz")
+    assert (found["by"], found["cluster"]) == ("only", 0)
+    said = CliRunner().invoke(app, ["assign", str(tmp_path / "run"), str(tmp_path / "c0.npz")]).output
+    assert said.startswith(
+        "c0 has no labels: it gets model 0\nthe run has one model, so every client gets it"
+    )
+
+
 def test_a_checkpoint_of_before_old_models_is_still_read() -> None:
     none = torch.zeros(2)
     memory = Memory(none, none, none, none, 0, 0, 0, 0.0, 0.0, 0.0)

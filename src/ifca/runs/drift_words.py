@@ -60,6 +60,8 @@ def without_labels(row: dict[str, Any]) -> str:
     first = f"{name} has no labels: model {most} is the most confident{sure}"
     if row["by"] == "run":
         return f"{first}; it keeps model {model} of the run"
+    if row["by"] == "only":
+        return f"{name} has no labels: it gets model {model}"
     return first if row["by"] == "confidence" else f"{first}, which is a guess"
 
 
@@ -69,7 +71,9 @@ def how_sure(rows: list[dict[str, Any]]) -> Iterator[str]:
     own = "clients with labels would get their own model"
     if rows[0].get("tried_by") == "run":
         own = "clients would get the model that they had in the run"
-    if not tried:
+    if rows[0]["by"] == "only":
+        yield "the run has one model, so every client gets it"
+    elif not tried:
         yield "how far confidence can be trusted is not known: no client with a known model has labels"
     elif rows[0]["by"] == "confidence":
         yield f"by confidence alone {right} of {tried} {own} (by chance p = {p:.1g}), so it chooses here"

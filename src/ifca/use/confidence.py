@@ -91,7 +91,7 @@ def unlabelled(
             f"client {without[0].id} has no labels: this is a regression, whose models give no confidences "
             "to choose by; give some of its rows a label, or leave it out"
         )
-    each, found = {one.id: largest_probabilities(trained, _inputs(trained, one)) for one in without}, []
+    each, found = {one.id: _each(trained, one) for one in without}, []
     if clients is None:
         tried = {name: (table, had[name]) for name, table in each.items() if name in had}
     else:
@@ -111,12 +111,23 @@ def unlabelled(
     return found
 
 
+def _each(trained: Trained, one: Unlabelled) -> Floats:
+    """[n, live] of each of a client's samples under each model."""
+    found = largest_probabilities(trained, _inputs(trained, one))
+    if not np.isfinite(found).all():
+        raise InvalidInput(
+            f"client {one.id}: a model gives no finite number on this data; is it scaled as in training?"
+        )
+    return found
+
+
 def _inputs(trained: Trained, one: Unlabelled) -> Tensor:
-    x = trained.inputs(torch.as_tensor(one.x))
-    if tuple(x.shape[1:]) != trained.input_shape or not len(x):
-        shape = tuple(x.shape[1:])
-        raise InvalidInput(f"client {one.id}: samples have shape {shape}, not {trained.input_shape}")
-    return x
+    shape = tuple(one.x.shape[1:])
+    if not len(one.x):
+        raise InvalidInput(f"client {one.id}: has no samples")
+    if shape != trained.input_shape:
+        raise InvalidInput(f"client {one.id}: samples have shape {shape}, training had {trained.input_shape}")
+    return trained.inputs(torch.as_tensor(one.x))
 
 
 def by_confidence(
@@ -134,7 +145,8 @@ def by_confidence(
         spread = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else 0.0
         ahead = float(above[place] - above[int(order[1])])
         errors = ahead / spread if spread > 0 else None
-    helps = len(trained.live) == 1 or calibration.p <= CHANCE
+    only = len(trained.live) == 1
+    helps = only or calibration.p <= CHANCE
     chosen = trained.live[place] if helps or was is None else was
     return {
         "cluster": chosen,
@@ -146,5 +158,5 @@ def by_confidence(
         "tried": len(calibration.cluster),
         "p": calibration.p,
         "tried_by": calibration.of,
-        "by": "confidence" if helps else ("run" if was is not None else "guess"),
+        "by": "only" if only else "confidence" if helps else "run" if was is not None else "guess",
     }
