@@ -124,9 +124,12 @@ def test_without_a_referee_nothing_is_said_to_be_proved(towns: RunFolder) -> Non
     assert proved not in text
     assert "SR-FCA keeps no record of how it came to its clusters." in text
     assert "neither divides nor merges" not in text
-    judged = towns.summary | {"live_clusters": 2, "clusters_asked": 4, "rounds": 16}
+    judged = towns.summary | {"live_clusters": 2, "clusters_asked": 4, "rounds": 16, "models": 2}
     assert _fewer(judged) == "2 of at most 4 clusters were found: nothing spoke for more in 16 rounds."
     assert _fewer(judged | {"method": facts}) == "2 of at most 4 clusters were found."
+    left = "2 of at most 4 clusters have clients: nobody has the other "
+    assert _fewer(judged | {"models": 3}) == f"{left}model."
+    assert _fewer(judged | {"models": 4}) == f"{left}2 models."
 
 
 def test_merges_are_told_in_plain_words() -> None:

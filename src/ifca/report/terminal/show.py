@@ -145,6 +145,9 @@ def _fewer(summary: dict[str, Any]) -> str:
     live, k = summary["live_clusters"], clusters_asked(summary)
     if summary["method"]["at_most_k"]:
         found, done = f"{live} of at most {k} clusters were found", summary["rounds"]
-        judged = summary["method"]["referee"]
+        judged, more = summary["method"]["referee"], summary.get("models", live) - live
+        if judged and more > 0:
+            others = "model" if more == 1 else f"{more} models"
+            return f"{live} of at most {k} clusters have clients: nobody has the other {others}."
         return f"{found}: nothing spoke for more in {done} rounds." if judged else f"{found}."
     return f"Only {live} of {k} clusters have clients: try more restarts, or a smaller k."
