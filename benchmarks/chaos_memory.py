@@ -59,7 +59,7 @@ def kind_of(line: str) -> str:
     for word, kind in (
         ("flower-supernode", "SuperNode"),
         ("federate client", "client"),
-        ("superlink", "SuperLink"),
+        ("federation.gate", "SuperLink"),
         ("ifca resume", "server"),
         ("federate server", "server"),
         ("task_executor", "executor"),
