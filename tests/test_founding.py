@@ -37,7 +37,7 @@ from ifca.methods.founding import (
     points_of,
     ward,
 )
-from ifca.methods.groups import FREE, HELD, first_memory, memory_of
+from ifca.methods.groups import FREE, HELD, first_memory, memory_of, parted
 from ifca.methods.ifca import IFCA
 from ifca.methods.memory import tensors_of
 from ifca.methods.referee import (
@@ -502,6 +502,18 @@ def test_held_clients_choose_at_the_end_where_every_model_serves_its_own_best() 
     assert IFCA.serves(state, losses)[:3].tolist() == [0, 1, 1]
     better = losses - torch.tensor([0.0, 1.0])  # model 1 is now the best for both groups
     assert IFCA.serves(state, better)[:3].tolist() == [0, 0, 1]
+
+
+def test_who_was_not_heard_before_a_parting_keeps_its_model() -> None:
+    """Models 0 and 2 are copies: to choose between them would be to ask the last bit of a sum."""
+    identity, group = torch.tensor([0, 0, 1, 0]), torch.tensor([0, 2, 1, -1])
+    state = initial_state({"w": torch.zeros(3, 1)}, identity, torch.tensor([True, True, False]))
+    state = replace(state, round=16)
+    after, _ = parted(state, first_memory(identity, 3), group)
+    assert after.identity.tolist() == [0, 2, 1, 0]
+    who = torch.tensor([1, 3])
+    assert IFCA.sends(Recipe(k=3), after, who).tolist() == [2, 0]
+    assert IFCA.sends(Recipe(k=3), replace(after, round=17), who).tolist() == [2, -1]
 
 
 def test_every_model_serves_its_own_best() -> None:

@@ -81,7 +81,8 @@ def sends(recipe: Recipe, state: ClusterState, who: Tensor) -> Tensor:
         return known_identity(recipe, state, who)
     if memory.tries(state.round):
         return torch.full_like(who, -1)
-    return memory.given[who]
+    given = memory.given[who]  # of models just parted, which are copies, who was not heard keeps its own
+    return torch.where(given < 0, state.identity[who], given) if memory.parted == state.round else given
 
 
 def needs(recipe: Recipe, state: ClusterState) -> Needs:
