@@ -104,7 +104,8 @@ def test_assign_finds_the_cluster_of_a_new_client(finished: tuple[Path, str], tm
             "bad.npz: the label in row 0 is not a whole number",
         ),
         ({"x": np.zeros((3, 8, 8)), "y": np.array([0, 1, 10])}, "label 10 in row 2, but classes is 10"),
-        ({"x": np.zeros((3, 8, 8))}, "bad.npz: has no array y"),
+        ({"x": np.zeros((3, 5))}, "client bad: samples have shape (5,), training had (8, 8)"),
+        ({"y": np.zeros(3, int)}, "bad.npz: has no array x"),
     ],
 )
 def test_assign_refuses_what_does_not_fit(
