@@ -19,7 +19,10 @@ from ifca.bench.users import bench_shape
 from ifca.data.files import write_atomically
 from ifca.training.devices import choose_device
 
-SHAPES = ("paper", "uneven", "float", "table", "partial", "deep", "tiny", "minibatch", "local", "images")
+SHAPES = (
+    *("paper", "uneven", "float", "table", "partial", "deep", "tiny", "minibatch", "momentum", "local"),
+    "images",
+)
 
 
 def main() -> None:

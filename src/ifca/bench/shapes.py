@@ -48,6 +48,7 @@ SHAPES = {
     "deep": Shape("two hidden layers", hidden=(200, 200)),
     "tiny": Shape("25 samples a client, four times as many clients", clients=4800, samples=25),
     "minibatch": Shape("mini-batches of 20", settings={"batch_size": 20, "local_epochs": 1}),
+    "momentum": Shape("momentum and a proximal term", settings={"optimizer": "momentum", "proximal": 0.1}),
     "local": Shape("a model per client", settings={"algorithm": "local"}),
     "images": Shape(
         "the CIFAR network, 5 epochs in mini-batches of 50",

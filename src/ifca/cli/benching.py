@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ifca.bench.speed import Elsewhere
 
 JOBS = "mnist-4800, mnist-2400, mnist-1200, cifar, synthetic-k2, synthetic-k4"
-SHAPES = "paper, uneven, float, table, partial, deep, tiny, minibatch, local, images"
+SHAPES = "paper, uneven, float, table, partial, deep, tiny, minibatch, momentum, local, images"
 Commas = Annotated[str | None, typer.Option(help="Only these, comma-separated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows.")]
 
