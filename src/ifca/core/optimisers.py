@@ -48,7 +48,7 @@ class Optimiser:
 
     @property
     def plain(self) -> bool:
-        """Whether a step is theta - gamma g, which is what exact fast paths compute."""
+        """Whether a step is theta - gamma g, the only one that kernels and exact mini-batches take."""
         return self.optimizer == "sgd" and not self.weight_decay and not self.proximal
 
     @property
