@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,12 +14,13 @@ from ifca.core.buckets import groups
 from ifca.core.client import savings
 from ifca.core.probe import probe_task, solve
 from ifca.core.replies import Needs, Replies, Savings, Scores, Solutions
-from ifca.core.types import Params, Task, select
+from ifca.core.types import Params, Task, model_count, select
 from ifca.data import Clients, Federation
 from ifca.data.clients import features, targets
 from ifca.engines.base import SUMS, TurnEngine
 
 ROWS = 2**13  # samples that a model is given at once, and of clients that solve together
+LOSSES = 2**18  # that a GPU works out at once
 LARGE = 2**30  # bytes of data that are not copied to part them
 
 
@@ -123,20 +124,48 @@ def _together(task: Task, held: Clients, theta: Params, who: Tensor, own: Tensor
     """The samples of all clients that judge a model at once: samples do not influence each other."""
     some = held.subset(who.numpy())
     client = torch.arange(len(some)).repeat_interleave(torch.from_numpy(some.sizes))  # [rows]
-    asked = torch.cat([own[:, None], others], 1)  # [p, 1 + q]
-    losses = torch.zeros(len(client), asked.shape[1], dtype=torch.float64)
-    for j in sorted(set(asked.flatten().tolist())):
-        wanted = (asked == j)[client]  # [rows, 1 + q]
-        for rows in torch.split(torch.nonzero(wanted.any(1))[:, 0], ROWS):
-            loss = _sample_losses(task, select(theta, j), some, rows)
-            losses[rows] = torch.where(wanted[rows], loss[:, None], losses[rows])
+    asked = torch.cat([own[:, None], others], 1)[client]  # [rows, 1 + q]
+    found = _by_all if next(iter(theta.values())).is_cuda else _by_those_asked_for
+    losses = found(task, theta, some, asked)
     more = losses[:, 1:] - losses[:, :1]
     total = torch.zeros(len(some), others.shape[1], dtype=torch.float64)
     square = total.clone().index_add_(0, client, more.square())
     return Savings(torch.from_numpy(some.sizes), total.index_add_(0, client, more), square)
 
 
-def _sample_losses(task: Task, model: Params, clients: Clients, rows: Tensor) -> Tensor:
-    like = next(iter(model.values()))
+def _by_those_asked_for(task: Task, theta: Params, clients: Clients, asked: Tensor) -> Tensor:
+    """Losses [rows, 1 + q] of all samples under the models asked for: each model judges its samples only."""
+    losses = torch.zeros(asked.shape, dtype=torch.float64)
+    for j in sorted(set(asked.flatten().tolist())):
+        wanted = asked == j
+        for rows in torch.split(torch.nonzero(wanted.any(1))[:, 0], ROWS):
+            loss = _sample_losses(task, theta, [j], clients, rows)
+            losses[rows] = torch.where(wanted[rows], loss, losses[rows])
+    return losses
+
+
+def _by_all(task: Task, theta: Params, clients: Clients, asked: Tensor) -> Tensor:
+    """The same on a GPU: every model judges every sample, which takes less time than to part them."""
+    models = range(model_count(theta))
+    parts = torch.split(torch.arange(len(asked)), max(1, LOSSES // len(models)))
+    return torch.cat(
+        [_sample_losses(task, theta, models, clients, rows).gather(1, asked[rows]) for rows in parts]
+    )
+
+
+def _sample_losses(
+    task: Task, theta: Params, models: Sequence[int], clients: Clients, rows: Tensor
+) -> Tensor:
+    """The losses of some samples under some models: [rows, models]."""
+    like = next(iter(theta.values()))
     x, y = (part.to(like.device) for part in clients.at(rows))
-    return task.loss(task.output(model, features(x, like.dtype)), targets(y, like.dtype)).double().cpu()
+    x, y = features(x, like.dtype), targets(y, like.dtype)
+
+    def losses(model: Params) -> Tensor:
+        return task.loss(task.output(model, x), y)
+
+    if len(models) == model_count(theta) and task.first is not None and task.first.dense is not None:
+        found = vmap(losses, out_dims=1)(theta)
+    else:
+        found = torch.stack([losses(select(theta, j)) for j in models], 1)
+    return found.double().cpu()

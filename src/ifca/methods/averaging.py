@@ -78,9 +78,10 @@ def average(
         theta, moments = server_step(recipe, state, theta, replies.total.weight, problem.shared, steps)
     if problem.shared:  # averages of shared coordinates reach the places without a model, too
         theta = _only_live(theta, state.live)
-    check_models(recipe, state.round, theta)
     down, up = _counted(problem, state, now, sent, wire)
-    return replace(_remembered(state, now), theta=theta, moments=moments, bytes_down=down, bytes_up=up)
+    after = replace(_remembered(state, now), theta=theta, moments=moments, bytes_down=down, bytes_up=up)
+    check_models(recipe, state.round, theta)  # last, because it waits for the GPU
+    return after
 
 
 def _remembered(state: ClusterState, now: Round) -> ClusterState:
@@ -144,8 +145,8 @@ def _only_live(theta: Params, live: Tensor) -> Params:
 
 def check_models(recipe: Recipe, t: int, theta: Params) -> None:
     """Stop where a parameter is no number any more, with advice."""
-    for name, value in theta.items():
-        largest = float(value.abs().max())
+    most = torch.stack([value.abs().max().double() for value in theta.values()]).tolist()
+    for name, largest in zip(theta, most, strict=True):
         if not math.isfinite(largest):
             raise Diverged(
                 f"training diverged: after round {t + 1} the parameter {name} is {largest}; "

@@ -118,8 +118,11 @@ def averages(theta: Params, weight: Tensor, pairs: Sequence[tuple[int, int]]) ->
     share = weight[a] / (weight[a] + weight[b]).clamp(min=1e-300)
     share = torch.where(weight[a] + weight[b] > 0, share, 0.5)
 
+    device = next(iter(theta.values())).device
+    a, b, share = a.to(device), b.to(device), share.to(device)
+
     def mean(value: Tensor) -> Tensor:
-        part = share.to(value.device).reshape(-1, *[1] * (value.dim() - 1))
+        part = share.reshape(-1, *[1] * (value.dim() - 1))
         return (part * value[a].double() + (1 - part) * value[b].double()).to(value.dtype)
 
     return {name: mean(value) for name, value in theta.items()}
@@ -150,10 +153,10 @@ def added(evidence: Tensor, groups: Sequence[int], own: Tensor, found: Savings) 
     for a in sorted(set(own.tolist())):
         mine = own == a
         count, total, square = found.samples[mine].sum(), found.total[mine].sum(0), found.square[mine].sum(0)
-        others = [b for b in groups if b != a]
-        for at, b in enumerate(others):
-            for kind, column in enumerate((at, len(others) + at)):
-                after[kind, :, a, b] += torch.stack([count.double(), total[column], square[column]])
+        others = torch.tensor([b for b in groups if b != a], dtype=torch.long)
+        after[:, 0, a, others] += count
+        after[:, 1, a, others] += total.view(2, -1)
+        after[:, 2, a, others] += square.view(2, -1)
     return after
 
 

@@ -10,6 +10,7 @@ one for each size, rounded up, that the participants of a round have together.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
 from ifca.engines.covered import not_fused
+from ifca.engines.cuda.fused_place import Captured, Place, told
 from ifca.engines.cuda.fused_rows import SMALL, FusedRows, Tiles, bytes_of, full_precision
 from ifca.engines.cuda.fused_sums import Judged, Moved, Turns, cluster_sum, product, sketches
 from ifca.engines.cuda.halves import powers_of_two
@@ -57,22 +59,6 @@ def bytes_needed(task: Task, clients: Clients, theta: Params) -> int:
     return held + rows * (4 * k * h + 16 * h + 4 * (d + 8)) + (tiles + len(clients)) * 64 * (last[1] + 1)
 
 
-class Place:
-    """Memory in which rounds of about so many clients, rows and tiles are computed, and their graphs."""
-
-    def __init__(self, turns: Turns) -> None:
-        self.turns, self.buffers = turns, dict[str, Tensor]()
-        self.judged: Judged | None = None
-        self.moved: Moved | None = None
-        self.graphs: tuple[Any, Any] | None = None
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-        """A buffer that stays where it is, as CUDA graphs need."""
-        if name not in self.buffers:
-            self.buffers[name] = torch.empty(shape, dtype=dtype, device=self.turns.a.device)
-        return self.buffers[name]
-
-
 class FusedRound:
     """All k models; made once for a run."""
 
@@ -92,35 +78,37 @@ class FusedRound:
     ) -> tuple[Tensor, Tensor, ClusterSum, Tensor | None]:
         """Identities [p] and losses [p, k] on the CPU, the sum of the updates by cluster, the sketch.
 
-        known: [p] the one model a client was sent, or -1. Whatever needs the host is read before the steps
-        begin, so that the many small launches after them are queued while they run.
+        known: [p] the one model a client was sent, or -1. The host hears what the identity pass says while
+        the steps run, and the many small launches after them are queued meanwhile.
         """
         with full_precision(), torch.no_grad():
             self.gamma.fill_(step)
             self._hold(theta)
             place = self._place(who)
             turns, p = place.turns, len(who)
-            turns.known[:p].copy_(known)
-            if place.judged is None or not self.gamma.is_cuda:  # the first time kernels are compiled
-                judged = place.judged = self._judge(turns, place.take)
-                host = _to_host(judged, p)
-                place.moved = self._steps(turns, judged, place.take)
+            place.send(known)
+            if not place.warm or not self.gamma.is_cuda:
+                judged = self._judge(turns, place.take)
+                moved = self._steps(turns, judged, place.take)
+                identity, losses, members = (part.cpu() for part in told(judged))
+                place.warm = True
             else:
-                graphs = place.graphs = place.graphs or self._record(place)
-                graphs[0].replay()
-                judged = place.judged
-                host = _to_host(judged, p)
-                graphs[1].replay()
-            moved = place.moved
-            assert moved is not None
+                place.captured = place.captured or Captured(
+                    partial(self._judge, turns, place.take), partial(self._steps, turns, take=place.take)
+                )
+                judged, moved = place.captured.judged, place.captured.moved
+                identity, losses, members = place.captured.replay()
+            x = place.in_order(self.rows, judged, identity)
             gamma = self.gamma if self.recipe.option == "model" else None
-            total = cluster_sum(self.rows, self.names, theta, turns, judged, moved, host[2], gamma)
-            told = (
+            total = cluster_sum(
+                self.rows, self.names, theta, x, turns, judged, moved, members.tolist(), gamma
+            )
+            drawn = (
                 None
                 if sketch is None
                 else sketches(sketch, self.rows, self.names, turns, judged, moved, gamma)
             )
-            return host[0], host[1], total, told
+            return identity[:p], losses[:p], total, drawn
 
     def _hold(self, theta: Params) -> None:
         """Put the models where graphs read them; as many as never before need other graphs."""
@@ -141,7 +129,7 @@ class FusedRound:
         if key not in self.places:
             while len(self.places) >= PLACES:
                 self.places.pop(next(iter(self.places)))
-            self.places[key] = Place(self._room(tiles, small, every=every))
+            self.places[key] = Place(self._room(tiles, small, every=every), every=every)
         place = self.places[key]
         if not every:
             index = self.rows.index(who.numpy())
@@ -176,15 +164,6 @@ class FusedRound:
         else:
             turns.a.fill_(1)
         turns.a[-1] = 0
-
-    def _record(self, place: Place) -> tuple[Any, Any]:
-        torch.cuda.synchronize()
-        first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(first):
-            judged = place.judged = self._judge(place.turns, place.take)
-        with torch.cuda.graph(second):
-            place.moved = self._steps(place.turns, judged, place.take)
-        return first, second
 
     def _judge(self, turns: Turns, take: Take) -> Judged:
         """Lines 6 and 7 of Algorithm 2; and the order of the rows by cluster."""
@@ -229,7 +208,3 @@ class FusedRound:
             (self.held[weight].contiguous(), self.held[bias].contiguous()) for weight, bias in self.dense
         ]
         return kernels.Forward(turns, z, unit, Sent(dense), take)
-
-
-def _to_host(judged: Judged, p: int) -> tuple[Tensor, Tensor, list[int]]:
-    return judged.identity[:p].cpu(), judged.losses[:p].cpu(), judged.members.tolist()

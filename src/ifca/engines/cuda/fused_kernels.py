@@ -68,6 +68,9 @@ def _forward(
     hc = cols < H
     both = ok[:, None] & hc[None, :]
     z_ptr += tl.load(zat_ptr + i)
+    z = tl.load(
+        z_ptr + rows[:, None] * zs + cols[None, :], mask=both, other=0.0
+    )  # arrives during the products
     if not FIRST:
         gk = tl.multiple_of((n + WIDE - 1) // WIDE * WIDE, WIDE)  # G is padded with zeros to [gk, gk]
         begin = tl.multiple_of(tl.load(gram_ptr + i), WIDE)
@@ -90,7 +93,7 @@ def _forward(
             acc = tl.dot(g1, s1, acc)
             acc = tl.dot(g1, s2, acc)
             acc = tl.dot(g2, s1, acc)
-    z = tl.load(zi_ptr) * tl.load(z_ptr + rows[:, None] * zs + cols[None, :], mask=both, other=0.0)
+    z *= tl.load(zi_ptr)
     if not FIRST:
         z -= tl.load(gamma_ptr) / (tl.load(ss_ptr + i) * tl.load(gs_ptr + i)) * acc
     z = tl.maximum(z, 0.0)  # what follows is store_halves; called here, registers would spill (Triton 3.6)

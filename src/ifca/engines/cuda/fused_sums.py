@@ -46,6 +46,7 @@ def cluster_sum(
     data: FusedRows,
     names: Names,
     theta: Params,
+    x: Tensor,
     turns: Turns,
     judged: Judged,
     moved: Moved,
@@ -54,14 +55,12 @@ def cluster_sum(
 ) -> ClusterSum:
     """Sum over i of s_ij w_i theta_i = (sum of w) theta_j - gamma (sum of w times what they moved by).
 
-    Of option I (no step) what they moved by is the gradient, and its sum is all that is asked for.
+    x: in cluster order. Of option I (no step) what they moved by is the gradient, whose sum is all that is
+    asked for.
     """
     parts, scale, *rest = moved
     (k, h, _), width, d = theta[names[0]].shape, data.width, data.d
     count = 1 if data.pixels else 2  # fp16 parts of X
-    words = turns.x.view(torch.int64)  # four numbers at a time: faster
-    x = words[:, (count - 1) * width // 4 : (2 * count - 1) * width // 4].index_select(0, judged.order)
-    x = x.view(torch.float16)
     slopes, at = torch.zeros(k, count * width, 2 * h, device=x.device), 0
     for j, rows in enumerate(members):
         if rows:
