@@ -12,6 +12,7 @@ passing ones: first updates mostly tell which classes a client has many of.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -56,7 +57,9 @@ def founded(
         groups[here] = 0
         return groups, None
     points = points_of(flat)
-    proposals = [k_means(points, k, keys), *([ward(points, k, keys)] if len(points) <= TREE else [])]
+    ways = [k_means, ward] if len(points) <= TREE else [k_means]
+    with ThreadPoolExecutor() as side_by_side:
+        proposals = list(side_by_side.map(lambda way: way(points, k, keys), ways))
     if len(proposals) == 1 or torch.equal(*proposals):
         groups[here] = proposals[0]
         return groups, None
@@ -167,12 +170,13 @@ def k_means(points: Floats, k: int, keys: UInts) -> Tensor:
 def ward(points: Floats, k: int, keys: UInts) -> Tensor:
     """The same by Ward's tree. Distances of points around zero come from one product."""
     from scipy.cluster.hierarchy import cut_tree, linkage
+    from scipy.spatial.distance import squareform
 
     points = points[np.argsort(keys, kind="stable")]
     gram = points @ points.T
     square = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
-    above = np.triu_indices(len(points), 1)
-    tree = linkage(np.sqrt(np.maximum(square[above], 0)), "ward")
+    above = squareform(square, force="tovector", checks=False)
+    tree = linkage(np.sqrt(np.maximum(above, 0, out=above), out=above), "ward")
     return _placed(cut_tree(tree, k)[:, 0].astype(np.int64), keys)
 
 
