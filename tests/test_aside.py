@@ -27,7 +27,7 @@ def pooled() -> nn.Module:
 def test_differences_of_losses(
     way: Callable[..., Tensor], make: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients of 1 to 5 samples, each with a model of its own and two others to judge; seven losses at once."""
+    """Clients of 1 to 5 samples, each with its own model and two others to judge; seven losses at once."""
     rng, sizes = np.random.default_rng(0), (3, 1, 5, 2)
     x = [rng.normal(size=(n, 6)).astype(np.float32) for n in sizes]
     federation = Federation.from_arrays(x, [rng.integers(0, 3, n) for n in sizes], classes=3)

@@ -16,8 +16,9 @@ from ifca.core.recipe import Recipe
 from ifca.core.types import ClientReply, select
 from ifca.data import Federation
 from ifca.engines.cuda import captured_turns
-from ifca.engines.cuda.captured_turns import evened, widened
-from ifca.engines.cuda.streams import Streams
+from ifca.engines.cuda.captured_turns import widened
+from ifca.engines.cuda.graphed import first_with
+from ifca.engines.cuda.streams import Streams, evened
 from ifca.engines.vectorised import VectorisedEngine
 from ifca.methods.registry import method_of
 from ifca.models import mlp
@@ -30,9 +31,12 @@ CPU = torch.device("cpu")
 class Replayed:
     """In the place of a CUDA graph."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], _pool: object = None) -> None:
         self.replay = work
         work()  # as warm-ups do: what a capture holds is no longer what it was given
+
+    def pool(self) -> None:
+        """Of graphs that share their memory."""
 
 
 def _parts(_self: Any, count: int, at_once: int) -> Iterator[tuple[slice, Any, int]]:
@@ -85,11 +89,11 @@ def assert_alike(found: ClientReply, wanted: ClientReply) -> None:
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize("known", [False, True])
 def test_captured_steps_are_the_turns_of_core(name: str, known: bool) -> None:
-    """Twice: a second chunk of fewer and other clients uses what was captured for the first."""
+    """The largest client first, or not; a chunk of fewer clients uses what was captured for more."""
     job = JOBS[name]
     train, theta = job.federation.train, start(job).theta
     engine = VectorisedEngine(job.task, job.recipe, train)
-    for t, who in enumerate((np.array([0, 1, 2]), np.array([2, 1]))):
+    for t, who in enumerate((np.array([2, 0, 1]), np.array([0, 1, 2]), np.array([2, 1]))):
         own = torch.tensor([1, 0, 1])[: len(who)] if known else None
         data = train.padded(who, CPU, torch.float32)
         plan = engine._plan(t, who, int(train.sizes[who].max()), data.x)
@@ -140,3 +144,11 @@ def test_wider_plans_have_the_same_rows() -> None:
     assert [sorted(step) for step in rows] == [[0, 1, 2, 3], [], [], [0, 1, 2, 3], [], []]
     assert rows[0] == narrow.steps[0, 0].tolist()
     assert rows[3] == narrow.steps[0, 1].tolist()
+
+
+def test_steps_are_those_of_the_first_clients_that_have_samples_left() -> None:
+    """Two epochs of clients with 3, 2, 2 and 1 batches."""
+    left = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 0], [1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 0, 0]]) > 0
+    assert first_with(left) == [4, 3, 1, 4, 3, 1]
+    assert first_with(left[3:]) == [1, 0, 0, 1, 0, 0]
+    assert first_with(left[[3, 0]]) == [2, 2, 2, 2, 2, 2]  # in another order nothing is saved

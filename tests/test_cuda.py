@@ -105,6 +105,16 @@ def test_other_recipes(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("known", [False, True])
+def test_captured_steps_of_clients_of_unlike_size(by_hand: bool, known: bool) -> None:
+    """Steps are those of the clients that have samples left; who takes part changes."""
+    recipe = Recipe(algorithm="ifca-plain", k=2, rounds=4, local_epochs=2, batch_size=8, step_size=1e-3)
+    recipe = replace(recipe, participation=0.7, stable_after=1 if known else None, weighted=True)
+    job = Job(uneven((30, 12, 47, 8, 30, 3, 21)), recipe, plain_cnn, device=CUDA, fast_path=by_hand)
+    assert_equals_the_loop(job, tolerance=1e-3)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
 def test_captured_steps_of_a_convolutional_network(by_hand: bool) -> None:
     recipe = Recipe(k=2, rounds=3, local_epochs=2, batch_size=20, step_size=0.01, stable_after=1)
     recipe = replace(recipe, algorithm="ifca-plain")

@@ -81,17 +81,20 @@ def model_averaging(theta: Params, replies: ClusterSum, shared: frozenset[str]) 
 
     A shared coordinate becomes the mean over all participants.
     """
+    weight = replies.weight
+    there = weight > 0
+    divisor = torch.where(there, weight, 1)
 
     def average(name: str, value: Tensor) -> Tensor:
-        total, weight = replies.total[name], replies.weight
+        total = replies.total[name]
         if name in shared:
             mean = torch.where(weight.sum() > 0, total.sum(0) / weight.sum(), value[0])
             return mean.to(value.dtype).expand_as(value).clone()
         if total.dtype == value.dtype and bool((weight == 1).all()):
             return total  # every model has one member (ClusterSum)
-        per_model = weight.reshape(-1, *[1] * (value.dim() - 1))
-        mean = total / torch.where(per_model > 0, per_model, 1)
-        return torch.where(per_model > 0, mean, value.double()).to(value.dtype)
+        per_model = (-1, *[1] * (value.dim() - 1))
+        mean = total / divisor.reshape(per_model)
+        return torch.where(there.reshape(per_model), mean.to(value.dtype), value)
 
     return {name: average(name, value) for name, value in theta.items()}
 

@@ -24,9 +24,10 @@ from ifca.data import Clients
 from ifca.engines.attacked import attacking
 from ifca.engines.base import SUMS
 from ifca.engines.collect import Collected
-from ifca.engines.cuda.captured_turns import CapturedTurns, evened, widened
+from ifca.engines.cuda.captured_turns import CapturedTurns, widened
 from ifca.engines.cuda.convsteps import ConvSteps, conv_steps
 from ifca.engines.cuda.graphed import GraphedSteps, begun, mapped_step
+from ifca.engines.cuda.streams import evened
 from ifca.engines.gram.chunks import places
 from ifca.engines.memory_budget import DEFAULT_BUDGET, ChunkLimit, bytes_by_rows, chunk_size
 from ifca.methods.registry import method_of
@@ -68,6 +69,7 @@ class VectorisedEngine:
         self.budget, self._limit = budget, ChunkLimit(chunk)
         self.kept_bytes = budget // 4  # of single updates
         self._width = widths(clients.sizes, SPARE)
+        self._need: dict[torch.dtype, Callable[[int], int]] = {}  # bytes of a client of so many samples
         self._optimiser, alone = optimiser_of(recipe), has_convolutions(task.module)
         mapped = mapped_step(task, self._optimiser, compiled=compiled)
         self._graphed = GraphedSteps(mapped, int(clients.sizes.max()), alone=alone)
@@ -100,6 +102,8 @@ class VectorisedEngine:
         if like.is_cuda and (self.recipe.batch_size is not None or self.recipe.resample):
             width = torch.full_like(width, int(sizes.max()))  # captured for the largest, and replayed
         for place in places(width, sizes, asked, known, self._fitting(theta, self.clients, who)):
+            if like.is_cuda:  # the largest first (engines/cuda/graphed.py), whatever they were sent
+                place = place[torch.argsort(sizes[place], stable=True, descending=True)]
             own = None if asked[place[0]] else known[place].to(like.device)
             yield place, self._turns(theta, who[place].numpy(), own, t)
 
@@ -213,6 +217,8 @@ class VectorisedEngine:
     def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> Callable[[int], int]:
         """Clients of a chunk, by the samples that they are padded to."""
         like, largest = next(iter(theta.values())), int(who[clients.sizes[who.numpy()].argmax()])
-        data = clients.one(largest, like.device, like.dtype)
-        need = bytes_by_rows(self.task, self.recipe, theta, data)
+        if like.dtype not in self._need:  # a forward pass tells it
+            data = clients.one(largest, like.device, like.dtype)
+            self._need[like.dtype] = bytes_by_rows(self.task, self.recipe, theta, data)
+        need = self._need[like.dtype]
         return lambda rows: self._limit.cap(chunk_size(self.budget, need(rows), rows, len(who)))

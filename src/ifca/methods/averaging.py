@@ -145,7 +145,7 @@ def _only_live(theta: Params, live: Tensor) -> Params:
 
 def check_models(recipe: Recipe, t: int, theta: Params) -> None:
     """Stop where a parameter is no number any more, with advice."""
-    most = torch.stack([value.abs().max().double() for value in theta.values()]).tolist()
+    most = torch.stack([torch.linalg.vector_norm(value, torch.inf) for value in theta.values()]).tolist()
     for name, largest in zip(theta, most, strict=True):
         if not math.isfinite(largest):
             raise Diverged(

@@ -19,7 +19,6 @@ Given = tuple[Data, Plan, Tensor | None]
 Turns = Callable[[Params, Data, Plan, Tensor | None, Tensor], ClientReply]
 """Models, what c clients are given, step size []: their replies [c, ...]."""
 KEPT = 64  # captures
-GROWTH = 1.25  # sizes are rounded up to about powers of this
 
 
 class Captured(NamedTuple):
@@ -91,14 +90,6 @@ def _room(reply: ClientReply, count: int) -> ClientReply:
     """For the replies of so many clients."""
     result: ClientReply = tree_map(lambda part: part.new_empty(count, *part.shape[1:]), reply)
     return result
-
-
-def evened(size: int, largest: int) -> int:
-    """The size that a capture is made for: one of a few, so that few captures serve clients of many sizes."""
-    found = 1
-    while found < size:
-        found = max(found + 1, int(found * GROWTH))
-    return min(found, largest)
 
 
 def widened(data: Data, size: int) -> Data:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 from ifca.core.client import batch_of, local_step, optimised_step
 from ifca.core.optimisers import Moments, Optimiser
 from ifca.core.types import Data, Params, Task
-from ifca.engines.cuda.streams import Streams, copy, some_of
+from ifca.engines.cuda.streams import Streams, copy, evened, some_of
 
 
 class Steps(NamedTuple):
@@ -54,17 +54,21 @@ def begun(theta: Params, optimiser: Optimiser) -> Steps:
 
 
 class Captured(NamedTuple):
-    """A captured step, what it changes, and what it reads."""
+    """What captured steps change, what they read, and the graphs of a step of the first so many clients."""
 
-    graph: Any
     now: Steps
     data: Data
     size: Tensor  # [] gamma
     plan: tuple[Tensor, ...]
+    graphs: dict[int, Any]
 
 
 class GraphedSteps:
-    """LocalUpdate of a chunk of clients by replays of one captured step, which may change theta in place."""
+    """LocalUpdate of a chunk of clients by replays of a captured step, which may change theta in place.
+
+    The larger clients come first. A step is that of the first of them that have samples left, so that clients
+    of few samples cost few steps; it is captured for a few numbers of clients.
+    """
 
     def __init__(self, step: Step, rows: int, *, alone: bool = False) -> None:
         """rows: samples of the largest client, so that one capture serves them all; alone: one by one."""
@@ -75,44 +79,62 @@ class GraphedSteps:
     def __call__(self, begin: Steps, data: Data, steps: Tensor, draws: Tensor | None, gamma: float) -> Params:
         """steps, draws: [c, steps, batch], rows of each step. The models after the last step."""
         plan = [steps] if draws is None else [steps, draws]
-        c = len(data.x)
+        c, left = len(data.x), (steps >= 0).any(2).cpu()
         at_once = 1 if self._alone else c
         result = {name: torch.empty_like(value) for name, value in begin.theta.items()}
         for part, stream, number in self._streams.parts(c, at_once):
             mine: tuple[Steps, Data, list[Tensor]] = some_of((begin, data, plan), part)
             with stream:
-                found = self._taken(mine, gamma, number)
+                found = self._taken(mine, first_with(left[part]), gamma, number)
                 copy(some_of(result, part), {name: value[:at_once] for name, value in found.items()})
         return result
 
-    def _taken(self, given: tuple[Steps, Data, list[Tensor]], gamma: float, number: int) -> Params:
-        """All steps of some clients. A step captured for more of them serves fewer: the rest has no rows."""
+    def _taken(
+        self, given: tuple[Steps, Data, list[Tensor]], count: list[int], gamma: float, number: int
+    ) -> Params:
+        """All steps of some clients, each of the first count[q]. What is captured for more serves fewer."""
         begin, data, plan = given
         c, shape = len(data.x), (number, tuple(data.x.shape[2:]), plan[0].shape[2])
         if shape not in self._captured or len(self._captured[shape].data.x) < c:
-            first = [part[:, 0] for part in plan]
-            self._captured[shape] = self._capture(begin, data, gamma, first)
-        graph, now, samples, size, rows = self._captured[shape]
-        copy(some_of(now, slice(c)), begin)
-        for mine, theirs in zip(samples, data, strict=True):
+            self._captured[shape] = self._made(begin, data, gamma, [part[:, 0] for part in plan])
+        held = self._captured[shape]
+        count = [evened(some, len(held.data.x)) if some else 0 for some in count]
+        self._capture(held, {*count} - {0})
+        copy(some_of(held.now, slice(c)), begin)
+        for mine, theirs in zip(held.data, data, strict=True):
             mine[:c, : theirs.shape[1]].copy_(theirs)
-        size.fill_(gamma)
-        rows[0][c:] = -1
-        for q in range(plan[0].shape[1]):
-            for part, planned in zip(rows, plan, strict=True):
-                part[:c].copy_(planned[:, q])
-            graph.replay()
-        return now.theta
+        held.size.fill_(gamma)
+        held.plan[0][c:] = -1
+        for q, some in enumerate(count):
+            if some:
+                for part, planned in zip(held.plan, plan, strict=True):
+                    part[:c].copy_(planned[:, q])
+                held.graphs[some].replay()
+        return held.now.theta
 
-    def _capture(self, begin: Steps, data: Data, gamma: float, plan: list[Tensor]) -> Captured:
-        """plan: rows of a step [c, batch], and the draws to augment them by where there are any."""
+    def _made(self, begin: Steps, data: Data, gamma: float, plan: list[Tensor]) -> Captured:
+        """Room for so many clients. plan: rows of a step [c, batch], and perhaps draws to augment them by."""
         now: Steps = tree_map(torch.clone, begin)
         samples = Data(*(part.new_zeros(len(part), self._rows, *part.shape[2:]) for part in data))
         size = torch.full((), gamma, device=data.x.device, dtype=data.weight.dtype)
-        inputs = tuple(part.clone() for part in plan)
+        return Captured(now, samples, size, tuple(part.clone() for part in plan), {})
 
-        def stepped() -> None:
-            after = self._step(now, samples, size, *inputs)
-            copy((now.theta, now.moments), (after.theta, after.moments))
+    def _capture(self, held: Captured, counts: set[int]) -> None:
+        """Steps of the first so many clients, where they are not captured yet."""
+        pool = next((graph.pool() for graph in held.graphs.values()), None)
+        for count in sorted(counts - set(held.graphs), reverse=True):
+            now, samples, plan = some_of((held.now, held.data, held.plan), slice(count))
 
-        return Captured(self._streams.captured(stepped), now, samples, size, inputs)
+            def stepped(now: Steps = now, samples: Data = samples, plan: tuple[Tensor, ...] = plan) -> None:
+                after = self._step(now, samples, held.size, *plan)
+                copy((now.theta, now.moments), (after.theta, after.moments))
+
+            held.graphs[count] = self._streams.captured(stepped, pool)
+            pool = held.graphs[count].pool()
+
+
+def first_with(left: Tensor) -> list[int]:
+    """How many clients there are up to the last one that has samples left: [c, steps] -> [steps]."""
+    number = torch.arange(1, len(left) + 1)[:, None]
+    found: list[int] = (number * left).amax(0).tolist()
+    return found

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 STREAMS = 4
+GROWTH = 1.25  # sizes are rounded up to about powers of this
 
 
 class Streams:
@@ -31,8 +32,11 @@ class Streams:
             current.wait_stream(stream)
 
     @staticmethod
-    def captured(work: Callable[[], None]) -> Any:
-        """A graph of work, captured on the current stream; work is done once before it."""
+    def captured(work: Callable[[], None], pool: Any = None) -> Any:
+        """A graph of work, captured on the current stream; work is done once before it.
+
+        pool: where other graphs take their memory from; one of them runs at a time, and leaves nothing there.
+        """
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         torch.cuda.synchronize()
         work()  # libraries choose their algorithms before the capture
@@ -40,7 +44,7 @@ class Streams:
         torch.cuda.synchronize()
         gc.disable()
         try:
-            with torch.cuda.graph(graph, stream=stream):
+            with torch.cuda.graph(graph, stream=stream, pool=pool):
                 work()
         finally:
             gc.enable()
@@ -55,3 +59,11 @@ def some_of(parts: Any, rows: slice) -> Any:
 def copy(to: Any, given: Any) -> None:
     """From tensor to tensor of the same structure; None: there is none."""
     tree_map(lambda a, b: None if a is None else a.copy_(b), to, given)
+
+
+def evened(size: int, largest: int) -> int:
+    """The size that a capture is made for: one of a few, so that few captures serve clients of many sizes."""
+    found = 1
+    while found < size:
+        found = max(found + 1, int(found * GROWTH))
+    return min(found, largest)
