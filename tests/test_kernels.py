@@ -68,6 +68,9 @@ def models(job: Job, *, pixels: bool) -> Params:
         ((2, 33, 150, 64), True, (20, 33), None, None, {"weighted": True}),
         ((5, 70, 20), True, (33, 20, 130), (0, 1), (-1, 2), {}),
         ((1, 20, 3), True, (150, 20), None, None, {"option": "gradient"}),
+        ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True}),
+        ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9}),
+        ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient"}),
     ],
 )
 def test_a_whole_round_is_the_loop_s(
@@ -78,7 +81,10 @@ def test_a_whole_round_is_the_loop_s(
     known: tuple[int, ...] | None,
     settings: dict[str, Any],
 ) -> None:
-    """Identities, losses, sums and sketches, against the loop in double precision."""
+    """Identities, losses, sums and sketches, against the loop in double precision.
+
+    Where everybody is sent one model, the second time and the third are of clients by cluster.
+    """
     federation = uneven(sizes, pixels=pixels)
     given: dict[str, Any] = {
         "algorithm": "ifca-plain",
@@ -96,7 +102,7 @@ def test_a_whole_round_is_the_loop_s(
     exact = LoopEngine(replace(job, precision="float64").task, job.recipe, federation.train)
     want = exact.train(double, some, sent, 0, needs)
     whole = fused.FusedRound(job.task, job.recipe, federation.train, CPU)
-    for _ in range(2):  # the second time in memory of the first
+    for _ in range(3):
         step, sketch = job.recipe.step(0), make_sketch(theta, 0)
         identity, losses, total, drawn = whole(theta, some, sent, step, sketch)
     assert torch.equal(identity, want.identity)
@@ -133,7 +139,29 @@ def test_other_clients_take_the_place_of_those_before(hidden: tuple[int, ...]) -
         for name, value in want.total.total.items():
             moved = value - want.total.weight.reshape(-1, *[1] * (value.dim() - 1)) * double[name]
             assert float((total.total[name] - value).norm() / moved.norm()) < 3e-6, name
-    assert len(whole.places) == 1
+    assert len(whole.places.kept) == 1
+
+
+def test_clusters_that_change_are_put_together_anew() -> None:
+    """The same models are known twice, then others, then none; own losses are those of the loop."""
+    federation = uneven((5, 33, 90, 64), pixels=True)
+    recipe = Recipe(algorithm="ifca-plain", k=K, local_steps=3, step_size=0.1)
+    job = Job(federation, recipe, lambda: mlp(len(DECADES), 3, (20,)))
+    theta, everybody = models(job, pixels=True), torch.arange(4)
+    double = {name: value.double() for name, value in theta.items()}
+    exact = LoopEngine(replace(job, precision="float64").task, recipe, federation.train)
+    whole = fused.FusedRound(job.task, recipe, federation.train, CPU)
+    first, second, none = (torch.tensor(one) for one in ([2, 0, 2, 1], [0, 0, 2, 1], [-1] * 4))
+    for known in (first, first, second, second, first, none, first):
+        identity, losses, total, _ = whole(theta, everybody, known, 0.1, None)
+        want = exact.train(double, everybody, known, 0, Needs(losses=True))
+        assert torch.equal(identity, want.identity)
+        own = losses.gather(1, identity[:, None])[:, 0].double()
+        torch.testing.assert_close(own, want.loss, rtol=1e-6, atol=1e-6)
+        for name, value in want.total.total.items():
+            moved = value - want.total.weight.reshape(-1, *[1] * (value.dim() - 1)) * double[name]
+            assert float((total.total[name] - value).norm() / moved.norm()) < 3e-6, name
+    assert sorted(whole.places.kept) == [(0,), (1,)]
 
 
 NETWORKS = {

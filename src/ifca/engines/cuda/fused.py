@@ -22,8 +22,8 @@ from ifca.core.sketch import Sketch
 from ifca.core.types import ClusterSum, Params, Task
 from ifca.data import Clients
 from ifca.engines.covered import not_fused
-from ifca.engines.cuda.fused_place import Captured, Place, told
-from ifca.engines.cuda.fused_rows import SMALL, FusedRows, Tiles, bytes_of, full_precision
+from ifca.engines.cuda.fused_place import Captured, Places, told
+from ifca.engines.cuda.fused_rows import FusedRows, bytes_of, full_precision
 from ifca.engines.cuda.fused_sums import Judged, Moved, Turns, cluster_sum, product, sketches
 from ifca.engines.cuda.halves import powers_of_two
 from ifca.engines.cuda.sent import Sent
@@ -36,7 +36,6 @@ try:
 except ImportError:  # Triton is optional: without it the plain fast path runs on the GPU too
     kernels = None  # type: ignore[assignment]
 
-PLACES = 8  # that are kept
 Take = Callable[..., Tensor]
 """Memory by a name, a shape and a dtype."""
 
@@ -55,6 +54,7 @@ def bytes_needed(task: Task, clients: Clients, theta: Params) -> int:
     tiles = int((-(-clients.sizes // 64)).sum())
     pixels = clients.x.dtype == torch.uint8
     held = bytes_of(clients.sizes, d, pixels=pixels)
+    held += rows * (2 * (2 if pixels else 3) * (d + 8) + 20 * h)  # once more, by cluster
     held += sum(8 * rows * out + 8 * len(clients) * out * wide for out, wide in hidden)
     return held + rows * (4 * k * h + 16 * h + 4 * (d + 8)) + (tiles + len(clients)) * 64 * (last[1] + 1)
 
@@ -71,7 +71,7 @@ class FusedRound:
         self.rows = FusedRows(clients, device)
         self.gamma = torch.zeros((), device=device)
         self.held: Params = {}  # the models, where the graphs read them
-        self.places: dict[tuple[int, ...], Place] = {}
+        self.places = Places(self.rows, device, weighted=weighs(recipe))
 
     def __call__(
         self, theta: Params, who: Tensor, known: Tensor, step: float, sketch: Sketch | None
@@ -84,17 +84,20 @@ class FusedRound:
         with full_precision(), torch.no_grad():
             self.gamma.fill_(step)
             self._hold(theta)
-            place = self._place(who)
-            turns, p = place.turns, len(who)
+            k, p = len(theta[self.names[0]]), len(who)
+            place = self.places.of(who, known, k)
+            turns, judge = place.turns, partial(self._judge, place.turns, place.take)
+            if place.known is not None:
+                judge = partial(self._judge_own, turns, place.take, place.ends)
             place.send(known)
             if not place.warm or not self.gamma.is_cuda:
-                judged = self._judge(turns, place.take)
+                judged = judge()
                 moved = self._steps(turns, judged, place.take)
                 identity, losses, members = (part.cpu() for part in told(judged))
                 place.warm = True
             else:
                 place.captured = place.captured or Captured(
-                    partial(self._judge, turns, place.take), partial(self._steps, turns, take=place.take)
+                    judge, partial(self._steps, turns, take=place.take)
                 )
                 judged, moved = place.captured.judged, place.captured.moved
                 identity, losses, members = place.captured.replay()
@@ -108,67 +111,49 @@ class FusedRound:
                 if sketch is None
                 else sketches(sketch, self.rows, self.names, turns, judged, moved, gamma)
             )
-            return identity[:p], losses[:p], total, drawn
+            drawn = None if drawn is None else place.listed(drawn)
+            return place.listed(identity[:p]), place.listed(losses[:p]), total, drawn
 
     def _hold(self, theta: Params) -> None:
         """Put the models where graphs read them; as many as never before need other graphs."""
         if not self.held or self.held[self.names[0]].shape != theta[self.names[0]].shape:
-            self.places.clear()
+            self.places.kept.clear()
             self.held = {name: value.clone() for name, value in theta.items()}
         for name, value in theta.items():
             self.held[name].copy_(value)
 
-    def _place(self, who: Tensor) -> Place:
-        """Where the turns of some clients are taken; their rows are put there, unless they are everyone."""
-        every = len(who) == len(self.rows.sizes)  # who is in rising order
-        if every and (0,) in self.places:
-            return self.places[0,]
-        tiles = self.rows.tiles(who.numpy(), exact=every)
-        small = int(tiles.size.max()) <= SMALL
-        key = (0,) if every else (len(who), len(tiles.whose), len(tiles.client), int(small))
-        if key not in self.places:
-            while len(self.places) >= PLACES:
-                self.places.pop(next(iter(self.places)))
-            self.places[key] = Place(self._room(tiles, small, every=every), every=every)
-        place = self.places[key]
-        if not every:
-            index = self.rows.index(who.numpy())
-            torch.index_select(self.rows.x, 0, index, out=place.turns.x[: len(index)])
-            torch.index_select(self.rows.y, 0, index, out=place.turns.y[: len(index)])
-            for mine, theirs in zip(place.turns.tiles, tiles, strict=True):
-                mine.copy_(theirs)
-            self._fill(place.turns)
-        return place
-
-    def _room(self, tiles: Tiles, small: bool, *, every: bool) -> Turns:
-        """For turns on such tiles."""
-        device, rows, count = self.gamma.device, len(tiles.whose), len(tiles.size)
-        here = Tiles(*(part.to(device) for part in tiles))
-        x = (
-            self.rows.x
-            if every
-            else torch.zeros(rows, self.rows.x.shape[1], dtype=torch.float16, device=device)
-        )
-        y = self.rows.y if every else torch.zeros(rows, dtype=torch.int32, device=device)
-        scale, a = torch.zeros(count, device=device), torch.zeros(count, device=device)
-        last = len(self.held[self.names[0]]) - 1  # nobody comes after everybody else in cluster order
-        turns = Turns(x, y, here, scale, a, torch.full((count,), last, device=device), small)
-        self._fill(turns)
-        return turns
-
-    def _fill(self, turns: Turns) -> None:
-        """What the clients on tiles that are in place weigh, and their Gram matrices' scales."""
-        torch.index_select(self.rows.scale, 0, turns.tiles.place, out=turns.scale)
-        if weighs(self.recipe):
-            turns.a.copy_(turns.tiles.size)
-        else:
-            turns.a.fill_(1)
-        turns.a[-1] = 0
-
     def _judge(self, turns: Turns, take: Take) -> Judged:
         """Lines 6 and 7 of Algorithm 2; and the order of the rows by cluster."""
-        weight, bias, out, out_bias = (self.held[name].contiguous() for name in self.names[:4])
-        (k, h, _), tiles, rows = weight.shape, turns.tiles, self.rows
+        (k, h, _), tiles = self.held[self.names[0]].shape, turns.tiles
+        both, unit = self._first_layers()
+        z = product(turns.x, both, take("z", (len(turns.x), k * h)))
+        losses = self._losses(turns, z, unit, take, None)
+        identity = torch.where(turns.known >= 0, turns.known, core.identity(losses))
+        at, size = tiles.start * z.stride(0) + identity * h, tiles.size.long()
+        order = identity.argsort(stable=True)
+        ends = size[order].cumsum(0)
+        to = torch.empty_like(ends).scatter_(0, order, ends - size[order])
+        row = torch.arange(len(z), device=z.device)
+        place = torch.empty_like(row).scatter_(0, row + (to - tiles.start)[tiles.whose], row)
+        return Judged(z, unit, at, losses, identity, to, place, self._members(turns, identity))
+
+    def _judge_own(self, turns: Turns, take: Take, ends: list[int]) -> Judged:
+        """The same where everybody is sent one model, whose clients stand together up to a row of ends."""
+        (k, h, _), rows, known = self.held[self.names[0]].shape, len(turns.x), turns.known
+        both, unit = self._first_layers()
+        z, members = take("z", (rows, h)), self._members(turns, known)
+        for j, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
+            if end > start:
+                product(turns.x[start:end], both[:, j * h : (j + 1) * h], z[start:end])
+        own = self._losses(turns, z, unit, take, known)
+        losses = own.new_full((len(own), k), torch.nan).scatter_(1, known[:, None], own)
+        to, order = turns.tiles.start, torch.arange(rows, device=z.device)
+        return Judged(z, unit, to * h, losses, known, to, order, members)
+
+    def _first_layers(self) -> tuple[Tensor, Tensor]:
+        """Those of all models as fp16 parts, side by side: [parts, k h]; and their unit."""
+        weight, bias = (self.held[name].contiguous() for name in self.names[:2])
+        (k, h, _), rows = weight.shape, self.rows
         wide = weight.new_zeros(rows.width, k * h)
         wide[: rows.d] = weight.reshape(k * h, -1).t()
         wide[rows.d] = bias.reshape(-1)
@@ -177,23 +162,19 @@ class FusedRound:
         wide *= up
         high = wide.half()
         low = (wide - high.float()).half()
-        both = torch.cat([high, low] if rows.pixels else [high, low, high])
-        z = product(turns.x, both, take("z", (len(turns.x), k * h)))
+        return torch.cat([high, low] if rows.pixels else [high, low, high]), 1 / up
+
+    def _losses(self, turns: Turns, z: Tensor, unit: Tensor, take: Take, own: Tensor | None) -> Tensor:
+        """Of every client under every model: [p, k]; under its own, of which z is then: [p, 1]."""
         if len(self.dense) == 1:
-            found = tile_losses(z, 1 / up, tiles, out, out_bias, turns.y)
-        else:
-            found = kernels.layer_losses(self._forward(turns, z, 1 / up, take))
-        losses = add_tiles(found, tiles)
-        identity = torch.where(turns.known >= 0, turns.known, core.identity(losses))
-        of = torch.arange(k, device=z.device)
-        size = tiles.size.long()
-        members = ((identity == of[:, None]) * size).sum(1)
-        order = identity.argsort(stable=True)
-        ends = size[order].cumsum(0)
-        to = torch.empty_like(ends).scatter_(0, order, ends - size[order])
-        row = torch.arange(len(z), device=z.device)
-        place = row + (to - tiles.start)[tiles.whose]
-        return Judged(z, 1 / up, losses, identity, to, torch.empty_like(row).scatter_(0, place, row), members)
+            out, bias = (self.held[name].contiguous() for name in self.names[2:4])
+            return add_tiles(tile_losses(z, unit, turns.tiles, out, bias, turns.y, own), turns.tiles)
+        return add_tiles(kernels.layer_losses(self._forward(turns, z, unit, take), own), turns.tiles)
+
+    def _members(self, turns: Turns, identity: Tensor) -> Tensor:
+        """Rows of each cluster."""
+        of = torch.arange(len(self.held[self.names[0]]), device=identity.device)
+        return ((identity == of[:, None]) * turns.tiles.size.long()).sum(1)
 
     def _steps(self, turns: Turns, judged: Judged, take: Take) -> Moved:
         """Local steps; of option I the gradient, which is what one step moves by."""

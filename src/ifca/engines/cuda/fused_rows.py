@@ -149,11 +149,14 @@ class FusedRows:
         """The rows of some clients."""
         return torch.from_numpy(rows_of(self.offsets, who)).to(self.device)
 
-    def parts(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Some rows of X as fp16 parts side by side, each part once."""
-        count, words = 1 if self.pixels else 2, self.width // 4  # four numbers at a time: faster
-        some = x.view(torch.int64)[:, (count - 1) * words : (2 * count - 1) * words]
-        return some.index_select(0, rows).view(torch.float16)
+    def parts(self, x: Tensor, rows: Tensor | None) -> Tensor:
+        """Some rows of X (None: all) as fp16 parts side by side, each part once."""
+        count, width = 1 if self.pixels else 2, self.width
+        once = slice((count - 1) * width, (2 * count - 1) * width)
+        if rows is None:
+            return x[:, once]
+        words = x.view(torch.int64)[:, once.start // 4 : once.stop // 4]  # four numbers at a time: faster
+        return words.index_select(0, rows).view(torch.float16)
 
     def features(self, x: Tensor) -> Tensor:
         """Some rows as floats in their own units: [rows, d]."""

@@ -60,16 +60,20 @@ class Forward:
             )  # fmt: skip
 
 
-def layer_losses(forward: Forward) -> Tensor:
-    """What each tile adds to its client's mean loss under every model, layer by layer: [tiles, k]."""
-    turns, sent, k = forward.turns, forward.sent, len(forward.sent.out)
-    tiles, found = turns.tiles, forward.z.new_empty(len(turns.tiles.client), k)
+def layer_losses(forward: Forward, own: Tensor | None) -> Tensor:
+    """What each tile adds to its client's mean loss under every model, layer by layer: [tiles, k].
+
+    own: [p] under that of each client, of which forward has Z: [tiles, 1].
+    """
+    turns, sent = forward.turns, forward.sent
+    tiles, k = turns.tiles, 1 if own is not None else len(sent.out)
+    found, stride = forward.z.new_empty(len(tiles.client), k), forward.z.stride(0)
     for j in range(k):
-        whose = torch.full_like(tiles.start, j)
-        forward(sent.layers, whose, tiles.start * forward.z.stride(0) + j * forward.widths[0], None)
+        whose = torch.full_like(tiles.start, j) if own is None else own
+        forward(sent.layers, whose, tiles.start * stride + j * forward.widths[0], None)
         _logit_loss[(len(tiles.client),)](
-            tiles.client, tiles.first, tiles.size, tiles.start, forward.logits, sent.layers.bias, turns.y,
-            found, j, k, len(turns.y), sent.cp, forward.pieces, ROWS, num_warps=4,
+            tiles.client, tiles.first, tiles.size, tiles.start, whose, forward.logits, sent.layers.bias,
+            turns.y, found, j, k, len(turns.y), sent.cp, forward.pieces, ROWS, num_warps=4,
         )  # fmt: skip
     return found
 
@@ -79,11 +83,10 @@ def local_steps(forward: Forward, judged: Judged, grams: Halves, gamma: Tensor, 
     cluster order on, times the power of two us; us; and the summed gradients of its layers after the first.
     """
     turns, sent = forward.turns, forward.sent
-    at = turns.tiles.start * judged.z.stride(0) + judged.identity * forward.widths[0]
     back = Backward(forward, judged, gamma, tau, take)
     layers, whose = sent.layers, judged.identity
     for q in range(tau):
-        forward(layers, whose, at, (grams, back.d[0], back.units[0], gamma) if q else None)
+        forward(layers, whose, judged.at, (grams, back.d[0], back.units[0], gamma) if q else None)
         back(layers, whose, first=q == 0, last=q == tau - 1)
         layers, whose = back.held, torch.arange(len(turns.a), device=whose.device)
     h, c = forward.widths[-1], sent.classes

@@ -33,8 +33,9 @@ class Turns(NamedTuple):
 class Judged(NamedTuple):
     """What the identity pass leaves on the GPU."""
 
-    z: Tensor  # [rows, k h], to be multiplied by unit
+    z: Tensor  # [rows, k h] or, of own models, [rows, h]; to be multiplied by unit
     unit: Tensor
+    at: Tensor  # [p + 1] where each client's own begins, in numbers
     losses: Tensor  # [p + 1, k]
     identity: Tensor  # [p + 1]
     to: Tensor  # [p + 1] each client's first row in cluster order

@@ -179,10 +179,13 @@ def _slope(
 
 @triton.jit
 def _logit_loss(
-    client_ptr, first_ptr, size_ptr, start_ptr, part_ptr, bias_ptr, y_ptr, out_ptr, j, k, total,
+    client_ptr, first_ptr, size_ptr, start_ptr, who_ptr, part_ptr, bias_ptr, y_ptr, out_ptr, j, k, total,
     CP: tl.constexpr, NH: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
-    """What each tile adds to its client's mean loss under model j, whose logits are the sum of NH parts."""
+    """What each tile adds to its client's mean loss under a model, whose logits are the sum of NH parts.
+
+    It goes to place j of k.
+    """
     pid = tl.program_id(0).to(tl.int64)
     i = tl.load(client_ptr + pid).to(tl.int64)
     n = tl.load(size_ptr + i)
@@ -191,7 +194,7 @@ def _logit_loss(
     cls = tl.arange(0, CP)
     ok = rows < n
     own = (at + rows)[:, None] * CP + cls[None, :]
-    logits = tl.zeros([BR, CP], tl.float32) + tl.load(bias_ptr + j * CP + cls)[None, :]
+    logits = tl.zeros([BR, CP], tl.float32) + tl.load(bias_ptr + tl.load(who_ptr + i) * CP + cls)[None, :]
     for part in tl.static_range(NH):
         logits += tl.load(part_ptr + part * total.to(tl.int64) * CP + own, mask=ok[:, None], other=0.0)
     top = tl.max(logits, 1)

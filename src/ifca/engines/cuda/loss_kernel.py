@@ -17,12 +17,15 @@ from ifca.engines.cuda.fused_rows import ROWS, Tiles
 
 @triton.jit
 def _tile_loss(
-    client_ptr, first_ptr, size_ptr, start_ptr, z_ptr, w2_ptr, b2_ptr, y_ptr, out_ptr, zi_ptr, k,
+    client_ptr, first_ptr, size_ptr, start_ptr, own_ptr, z_ptr, w2_ptr, b2_ptr, y_ptr, out_ptr, zi_ptr, k,
     zs: tl.constexpr, H: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr,
+    OWN: tl.constexpr,
 ):  # fmt: skip
+    """Of one of k models, whose Z are side by side; OWN: of the client's, of which alone Z is there."""
     pid = tl.program_id(0).to(tl.int64)
-    j = tl.program_id(1)
+    place = tl.program_id(1)
     i = tl.load(client_ptr + pid).to(tl.int64)
+    j = tl.load(own_ptr + i) if OWN else place
     n = tl.load(size_ptr + i)
     at = tl.load(start_ptr + i)
     rows = tl.load(first_ptr + pid) + tl.arange(0, BR)
@@ -30,7 +33,7 @@ def _tile_loss(
     cls = tl.arange(0, CP)
     acc = tl.zeros([BR, CP], tl.float32)
     zi = tl.load(zi_ptr)
-    own = z_ptr + at * zs + rows[:, None] * zs + j * H
+    own = z_ptr + at * zs + rows[:, None] * zs + place * H
     for t in range(tl.cdiv(H, BH)):
         cols = t * BH + tl.arange(0, BH)
         z = tl.load(own + cols[None, :], mask=ok[:, None] & (cols[None, :] < H), other=0.0)
@@ -46,17 +49,24 @@ def _tile_loss(
     y = tl.load(y_ptr + at + rows, mask=ok, other=0)
     picked = tl.sum(tl.where(cls[None, :] == y[:, None], logits, 0.0), 1)
     tl.store(
-        out_ptr + pid * k + j, tl.sum(tl.where(ok, lse - picked, 0.0), 0) / tl.maximum(n, 1).to(tl.float32)
+        out_ptr + pid * k + place,
+        tl.sum(tl.where(ok, lse - picked, 0.0), 0) / tl.maximum(n, 1).to(tl.float32),
     )
 
 
-def tile_losses(z: Tensor, zi: Tensor, tiles: Tiles, w2: Tensor, b2: Tensor, y: Tensor) -> Tensor:
-    """z [rows, k h] times the number zi -> what each tile adds to its client's mean loss, [tiles, k]."""
-    k, c, h = w2.shape
+def tile_losses(
+    z: Tensor, zi: Tensor, tiles: Tiles, w2: Tensor, b2: Tensor, y: Tensor, own: Tensor | None
+) -> Tensor:
+    """z [rows, k h] times the number zi -> what each tile adds to its client's mean loss, [tiles, k].
+
+    own: [p] the model of each client, of which alone z is there: [rows, h] -> [tiles, 1].
+    """
+    _, c, h = w2.shape
+    k = 1 if own is not None else len(w2)
     out = torch.empty(len(tiles.client), k, device=z.device)
     cp = max(16, triton.next_power_of_2(c))
     _tile_loss[(len(tiles.client), k)](
-        tiles.client, tiles.first, tiles.size, tiles.start, z, w2, b2, y, out, zi, k,
-        z.stride(0), h, c, cp, ROWS, 32, num_warps=4,
+        tiles.client, tiles.first, tiles.size, tiles.start, tiles.start if own is None else own, z, w2, b2, y,
+        out, zi, k, z.stride(0), h, c, cp, ROWS, 32, own is not None, num_warps=4,
     )  # fmt: skip
     return out
