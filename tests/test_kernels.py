@@ -69,8 +69,6 @@ def models(job: Job, *, pixels: bool) -> Params:
         ((5, 70, 20), True, (33, 20, 130), (0, 1), (-1, 2), {}),
         ((1, 20, 3), True, (150, 20), None, None, {"option": "gradient"}),
         ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True}),
-        ((33, 64, 17, 50), True, (70,), None, None, {"weighted": True}),
-        ((33, 64, 17), True, (20, 33), None, None, {"local_steps": 1}),
         ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9}),
         ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient"}),
     ],

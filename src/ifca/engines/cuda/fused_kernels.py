@@ -133,15 +133,13 @@ def _signal(
 @triton.jit
 def _backward(
     client_ptr, first_ptr, size_ptr, start_ptr, r_hi, r_lo, s_hi, s_lo, w_hi, w_lo, who_ptr, ws_ptr, p_hi, p_lo, ps_ptr,
-    grad_ptr, ss_ptr, parts_ptr, to_ptr, a_ptr, us_ptr, moved_ptr, sent_ptr, id_ptr, n_hi, n_lo, bias_ptr, gamma_ptr,
+    grad_ptr, ss_ptr, parts_ptr, to_ptr, a_ptr, us_ptr,
     H: tl.constexpr, CP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr,
-    SINGLE: tl.constexpr, NEW: tl.constexpr,
 ):  # fmt: skip
     """From dF/dlogits to dF/dz of BR samples and BH hidden units, which is added to S.
 
-    The tile's own gradient by W2 and, in a last row, by b2 goes to grad; SINGLE: it is all of the client's, and the
-    last layer takes its step here (_update; NEW: the first). After the last step S, weighted, goes to the client's
-    place in cluster order.
+    The tile's own gradient by W2 and, in a last row, by b2 goes to grad. After the last step S, weighted, goes to
+    the client's place in cluster order.
     """
     pid = (tl.program_id(0) // ((H + BH - 1) // BH)).to(tl.int64)
     t = tl.program_id(0) % ((H + BH - 1) // BH)
@@ -173,32 +171,13 @@ def _backward(
     ps = tl.load(ps_ptr + i)
     ss = tl.load(ss_ptr + i)
     ws = tl.load(ws_ptr)
-    whole = (i if SINGLE else pid) * ((H + 1) * CP)
-    sent_ptr += tl.load(id_ptr + i) * ((H + 1) * CP)
-    grad_ptr += whole
-    moved_ptr += whole
+    grad_ptr += pid * (H + 1) * CP
     if t == 0:
-        gb = tl.sum(p1.to(tl.float32) + p2.to(tl.float32), 0) / ps
-        if SINGLE:
-            if not NEW:
-                gb += tl.load(moved_ptr + H * CP + cls)
-            tl.store(moved_ptr + H * CP + cls, gb)
-            tl.store(bias_ptr + i * CP + cls, tl.load(sent_ptr + H * CP + cls) - tl.load(gamma_ptr) * gb)
-        else:
-            tl.store(grad_ptr + H * CP + cls, gb)
+        tl.store(grad_ptr + H * CP + cls, tl.sum(p1.to(tl.float32) + p2.to(tl.float32), 0) / ps)
     gw = tl.dot(tl.trans(r1), p1)
     gw = tl.dot(tl.trans(r1), p2, gw)
     gw = tl.dot(tl.trans(r2), p1, gw)
-    gw = gw / ps
-    if SINGLE:
-        if not NEW:
-            gw += tl.load(moved_ptr + tail, mask=hc[:, None], other=0.0)
-        tl.store(moved_ptr + tail, gw, mask=hc[:, None])
-        now = tl.load(sent_ptr + tail, mask=hc[:, None], other=0.0) - tl.load(gamma_ptr) * gw
-        tl.debug_barrier()  # all have read W2
-        store_halves(now * ws, n_hi + i * H * CP, n_lo + i * H * CP, tail, hc[:, None])
-    else:
-        tl.store(grad_ptr + tail, gw, mask=hc[:, None])
+    tl.store(grad_ptr + tail, gw / ps, mask=hc[:, None])
     d = tl.dot(p1, tl.trans(w1))
     d = tl.dot(p1, tl.trans(w2), d)
     d = tl.dot(p2, tl.trans(w1), d)

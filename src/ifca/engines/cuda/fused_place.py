@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ifca.engines.cuda.fused_rows import ROWS, SMALL, FusedRows, Tiles
+from ifca.engines.cuda.fused_rows import SMALL, FusedRows, Tiles
 from ifca.engines.cuda.fused_sums import Judged, Moved, Turns
 
 PLACES = 8  # that are kept
@@ -78,9 +78,10 @@ class Places:
         if every and (0,) in self.kept:
             return self.kept[0,]
         tiles = self.rows.tiles(who.numpy(), exact=every)
-        key = (0,) if every else (len(who), len(tiles.whose), len(tiles.client), *_short(tiles))
+        small = _small(tiles)
+        key = (0,) if every else (len(who), len(tiles.whose), len(tiles.client), int(small))
         if key not in self.kept:
-            turns = self._room(tiles, k, copied=not every)
+            turns = self._room(tiles, small, k, copied=not every)
             self._keep(key, Place(turns, every=every))
         place = self.kept[key]
         if not every:
@@ -93,7 +94,7 @@ class Places:
         if place is None or place.known is None or not torch.equal(place.known, known):
             order = known.argsort(stable=True)
             tiles = self.rows.tiles(order.numpy(), exact=True)
-            turns = self._room(tiles, k, copied=True)
+            turns = self._room(tiles, _small(tiles), k, copied=True)
             self._put(turns, tiles, order)
             place = Place(turns, every=True, known=known.clone())
             rows = np.bincount(known.numpy(), weights=self.rows.sizes, minlength=k)
@@ -106,7 +107,7 @@ class Places:
             self.kept.pop(next(iter(self.kept)))
         self.kept[key] = place
 
-    def _room(self, tiles: Tiles, k: int, *, copied: bool) -> Turns:
+    def _room(self, tiles: Tiles, small: bool, k: int, *, copied: bool) -> Turns:
         """For turns on such tiles. copied: their rows are put there."""
         rows, count = len(tiles.whose), len(tiles.size)
         here = Tiles(*(part.to(self.device) for part in tiles))
@@ -115,7 +116,7 @@ class Places:
             x, y = x.new_zeros(rows, x.shape[1]), y.new_zeros(rows)
         scale, a = torch.zeros(count, device=self.device), torch.zeros(count, device=self.device)
         # nobody comes after everybody else in cluster order
-        turns = Turns(x, y, here, scale, a, torch.full((count,), k - 1, device=self.device), *_short(tiles))
+        turns = Turns(x, y, here, scale, a, torch.full((count,), k - 1, device=self.device), small)
         self._fill(turns)
         return turns
 
@@ -168,7 +169,5 @@ def told(judged: Judged) -> Said:
     return judged.identity, judged.losses, judged.members
 
 
-def _short(tiles: Tiles) -> tuple[bool, bool]:
-    """Whether half a tile will do for each client, and whether one will."""
-    largest = int(tiles.size.max())
-    return largest <= SMALL, largest <= ROWS
+def _small(tiles: Tiles) -> bool:
+    return int(tiles.size.max()) <= SMALL

@@ -18,7 +18,7 @@ from ifca.engines.cuda.layer_kernels import _layer, _layer_backward, _logit_loss
 from ifca.engines.cuda.sent import Halves, Layers, Sent
 
 FORWARD = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}  # measured on an H200
-BACKWARD = {"hidden": 64, "warps": 4, "registers": 128}
+BACKWARD = {"hidden": 64, "warps": 4}
 LAYER = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}
 SLOPE = {"out": 64, "in": 128, "deep": 32, "stages": 3, "warps": 4}
 
@@ -89,7 +89,6 @@ def local_steps(forward: Forward, judged: Judged, grams: Halves, gamma: Tensor, 
         forward(layers, whose, judged.at, (grams, back.d[0], back.units[0], gamma) if q else None)
         back(layers, whose, first=q == 0, last=q == tau - 1)
         layers, whose = back.held, torch.arange(len(turns.a), device=whose.device)
-    back.moved[-1].zero_()  # nobody, who comes last
     h, c = forward.widths[-1], sent.classes
     between = [part for pair in zip(back.slopes, back.of_bias, strict=True) for part in pair]
     return back.parts, back.us, *between, back.moved[:, :h, :c].transpose(1, 2), back.moved[:, h, :c]
@@ -140,8 +139,7 @@ class Backward:
         for i in range(len(layers.hidden) - 1, -1, -1):
             self._between(i, layers, whose, add=i == 0 and not first, last=i == 0 and last)
             self._slopes(i, first=first)
-        if not self.forward.turns.single:
-            self._update(first=first)
+        self._update(first=first)
 
     def _outputs(self, layers: Layers, whose: Tensor, *, first: bool, last: bool) -> None:
         """dF/dlogits, and dF/dz of the last hidden layer."""
@@ -155,9 +153,8 @@ class Backward:
         _backward[(len(tiles.client) * triton.cdiv(h, block),)](
             tiles.client, tiles.first, tiles.size, tiles.start, *forward.r[-1], *self.d[-1], *layers.last,
             whose, sent.units[-1], *self.signal, self.ps, self.grad, self.units[-1],
-            *self._order(), self.moved, sent.whole, self.judged.identity, *self.held.last, self.held.bias,
-            self.gamma, h, cp, forward.wide, block, first or not only, last and only, turns.single, first,
-            num_warps=BACKWARD["warps"], num_stages=1, maxnreg=BACKWARD["registers"],
+            *self._order(), h, cp, forward.wide, block, first or not only, last and only,
+            num_warps=BACKWARD["warps"], num_stages=1,
         )  # fmt: skip
 
     def _between(self, i: int, layers: Layers, whose: Tensor, *, add: bool, last: bool) -> None:

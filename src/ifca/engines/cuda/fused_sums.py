@@ -28,7 +28,6 @@ class Turns(NamedTuple):
     a: Tensor  # [p + 1] weights
     known: Tensor  # [p + 1] the model that each was sent, or -1
     small: bool  # whether half a tile will do for each
-    single: bool  # whether one tile will
 
 
 class Judged(NamedTuple):
