@@ -34,6 +34,7 @@ if torch.cuda.is_available():  # pragma: no cover
     pytest.skip("kernels are compiled here: tests/test_cuda.py", allow_module_level=True)
 
 CPU, K = torch.device("cpu"), 3
+STABLE = {"stable_after": 1}
 DECADES = 10.0 ** np.arange(-4, 5)  # scales of nine columns
 
 
@@ -64,13 +65,13 @@ def models(job: Job, *, pixels: bool) -> Params:
         ((2, 33, 150, 64, 17), False, (20,), None, None, {"step_size": 1e-9}),  # of columns of 1e4
         ((5, 33, 90), True, (20,), None, None, {"option": "gradient", "weighted": True}),
         ((5, 33, 90, 64, 17), True, (20,), (1, 3, 4), (0, -1, 2), {}),
-        ((1, 20, 3), False, (20,), None, (1, 1, 0), {"local_steps": 1, "step_size": 1e-9}),
+        ((1, 20, 3), False, (20,), None, (1, 1, 0), {"local_steps": 1, "step_size": 1e-9, **STABLE}),
         ((2, 33, 150, 64), True, (20, 33), None, None, {"weighted": True}),
         ((5, 70, 20), True, (33, 20, 130), (0, 1), (-1, 2), {}),
         ((1, 20, 3), True, (150, 20), None, None, {"option": "gradient"}),
-        ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True}),
-        ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9}),
-        ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient"}),
+        ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True, **STABLE}),
+        ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9, **STABLE}),
+        ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient", **STABLE}),
     ],
 )
 def test_a_whole_round_is_the_loop_s(
@@ -83,7 +84,8 @@ def test_a_whole_round_is_the_loop_s(
 ) -> None:
     """Identities, losses, sums and sketches, against the loop in double precision.
 
-    Where everybody is sent one model, the second time and the third are of clients by cluster.
+    Where identities are stable and everybody is sent one model, the second time and the third are of
+    clients by cluster.
     """
     federation = uneven(sizes, pixels=pixels)
     given: dict[str, Any] = {
@@ -105,6 +107,8 @@ def test_a_whole_round_is_the_loop_s(
     for _ in range(3):
         step, sketch = job.recipe.step(0), make_sketch(theta, 0)
         identity, losses, total, drawn = whole(theta, some, sent, step, sketch)
+    settled = "stable_after" in settings
+    assert ((1,) in whole.places.kept) == settled
     assert torch.equal(identity, want.identity)
     if want.losses is not None:
         asked = want.losses.isfinite()
@@ -145,7 +149,7 @@ def test_other_clients_take_the_place_of_those_before(hidden: tuple[int, ...]) -
 def test_clusters_that_change_are_put_together_anew() -> None:
     """The same models are known twice, then others, then none; own losses are those of the loop."""
     federation = uneven((5, 33, 90, 64), pixels=True)
-    recipe = Recipe(algorithm="ifca-plain", k=K, local_steps=3, step_size=0.1)
+    recipe = Recipe(algorithm="ifca-plain", k=K, local_steps=3, step_size=0.1, stable_after=1)
     job = Job(federation, recipe, lambda: mlp(len(DECADES), 3, (20,)))
     theta, everybody = models(job, pixels=True), torch.arange(4)
     double = {name: value.double() for name, value in theta.items()}

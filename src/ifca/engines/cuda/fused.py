@@ -45,7 +45,7 @@ def applies(task: Task, recipe: Recipe, clients: Clients, device: torch.device) 
     return kernels is not None and not not_fused(task, recipe, clients, device)
 
 
-def bytes_needed(task: Task, clients: Clients, theta: Params) -> int:
+def bytes_needed(task: Task, recipe: Recipe, clients: Clients, theta: Params) -> int:
     """What a FusedRound holds: data and Gram matrices as parts, z of all models, sums and their gradients."""
     assert task.first is not None
     assert task.first.dense is not None
@@ -54,7 +54,8 @@ def bytes_needed(task: Task, clients: Clients, theta: Params) -> int:
     tiles = int((-(-clients.sizes // 64)).sum())
     pixels = clients.x.dtype == torch.uint8
     held = bytes_of(clients.sizes, d, pixels=pixels)
-    held += rows * (2 * (2 if pixels else 3) * (d + 8) + 20 * h)  # once more, by cluster
+    if recipe.stable_after is not None:  # once more, by cluster
+        held += rows * (2 * (2 if pixels else 3) * (d + 8) + 20 * h)
     held += sum(8 * rows * out + 8 * len(clients) * out * wide for out, wide in hidden)
     return held + rows * (4 * k * h + 16 * h + 4 * (d + 8)) + (tiles + len(clients)) * 64 * (last[1] + 1)
 
@@ -71,7 +72,9 @@ class FusedRound:
         self.rows = FusedRows(clients, device)
         self.gamma = torch.zeros((), device=device)
         self.held: Params = {}  # the models, where the graphs read them
-        self.places = Places(self.rows, device, weighted=weighs(recipe))
+        self.places = Places(
+            self.rows, device, weighted=weighs(recipe), settles=recipe.stable_after is not None
+        )
 
     def __call__(
         self, theta: Params, who: Tensor, known: Tensor, step: float, sketch: Sketch | None

@@ -64,16 +64,17 @@ class Place:
 class Places:
     """Those that were used last, by who takes part."""
 
-    def __init__(self, rows: FusedRows, device: torch.device, *, weighted: bool) -> None:
-        self.rows, self.device, self.weighted = rows, device, weighted
+    def __init__(self, rows: FusedRows, device: torch.device, *, weighted: bool, settles: bool) -> None:
+        """weighted: by samples. settles: clients may be sent one model for long (Recipe.stable_after)."""
+        self.rows, self.device, self.weighted, self.settles = rows, device, weighted, settles
         self.kept: dict[tuple[int, ...], Place] = {}
         self._known: Tensor | None = None  # of everybody, in the last round
 
     def of(self, who: Tensor, known: Tensor, k: int) -> Place:
         """For a round of some clients, in rising order, and k models."""
         every = len(who) == len(self.rows.sizes)
-        before, self._known = self._known, known.clone() if every else None
-        if every and k > 1 and before is not None and bool((known >= 0).all()) and torch.equal(before, known):
+        before, self._known = self._known, known.clone() if self.settles and every else None
+        if k > 1 and before is not None and bool((known >= 0).all()) and torch.equal(before, known):
             return self._settled(known, k)
         if every and (0,) in self.kept:
             return self.kept[0,]

@@ -237,7 +237,8 @@ class FastEngine:
         weight = theta[self.first.weight]
         if weight.shape not in self._kernels:
             covered = fused.applies(self.task, self.recipe, self.clients, device)
-            small = covered and fused.bytes_needed(self.task, self.clients, theta) <= self.budget
+            given = self.task, self.recipe, self.clients, theta
+            small = covered and fused.bytes_needed(*given) <= self.budget
             self._kernels[weight.shape] = small and weight.dtype == torch.float32
         return self._kernels[weight.shape]
 
