@@ -284,6 +284,22 @@ def test_a_check_of_clients_without_any_labels(finished: tuple[Path, Path], tmp_
         continue_run(directory, bare, tmp_path / "out")
 
 
+@pytest.mark.parametrize(("name", "refused"), [("Outcome", True), ("outcom", True), ("cost", False)])
+def test_a_label_that_is_misspelt_is_no_missing_label(tmp_path: Path, name: str, refused: bool) -> None:
+    """A column that is called nearly like the label is asked about; one that is not is left out."""
+    old = write_clients(tmp_path / "old", {f"c{i}": "up" if i % 2 else "down" for i in range(4)}, 0, n=30)
+    for file in old.iterdir():
+        file.write_text(file.read_text().replace(",y", ",outcome", 1))
+    run(chosen_job(old, {"label": ["outcome"]}, None, SMALL), tmp_path / "run")
+    new = tmp_path / "new.csv"
+    new.write_text((old / "c1.csv").read_text().replace("outcome", name, 1))
+    if refused:
+        with pytest.raises(InvalidInput, match=f"has no column outcome, but {name}; if that is the label"):
+            assign_clients(tmp_path / "run", new)
+    else:
+        assert assign_clients(tmp_path / "run", new)[0]["client"] == "new"
+
+
 def test_a_regression_without_labels_is_refused(tmp_path: Path) -> None:
     IFCA(rounds=2).fit(flat([0, 0, 1, 1], 0, floats=True)).save(tmp_path / "run")
     new = tmp_path / "new"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from ifca.data.sources.columns import Columns, Rows, rows_of, with_test_part
 from ifca.data.sources.folder import client_files, read_client
 from ifca.data.sources.prepared_clients import check_cells, clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
-from ifca.data.sources.table_files import kind_of, name_of, read_table
+from ifca.data.sources.table_files import Table, kind_of, name_of, read_table
+
+NEAR = 0.8  # how alike the names of two columns are, of 1, that one is the other misspelt
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def _of_tables(files: list[Path], columns: Columns) -> tuple[list[Client], list[
     for file in files:
         table = read_table(file, refuse)
         assert table is not None
+        _check_label(table, columns)
         name = None if columns.client in table.columns else name_of(file)
         for rows in rows_of(table, columns, name, unlabelled=True):
             has = _has_label(rows)
@@ -66,6 +70,19 @@ def _of_tables(files: list[Path], columns: Columns) -> tuple[list[Client], list[
                 check_cells([rows], columns.preparation, columns, refuse)
                 without.append(Unlabelled(rows.id, columns.preparation.prepared(rows.cells)))
     return clients_of(labelled, columns), without
+
+
+def _check_label(table: Table, columns: Columns) -> None:
+    """Refuse a table whose label is misspelt: its client would be taken for one without labels."""
+    known = () if columns.preparation is None else columns.preparation.columns
+    others = set(table.columns) - {columns.client, *(column.name for column in known)}
+    for name in columns.label:
+        near = get_close_matches(name, others, 1, NEAR)
+        if near and name not in table.columns:
+            raise InvalidInput(
+                f"{table.file}: has no column {name}, but {near[0]}; if that is the label call it {name}, if "
+                "not take it out"
+            )
 
 
 def _has_label(rows: Rows) -> NDArray[np.bool_]:
