@@ -12,6 +12,7 @@ import torch
 from ifca.bench.speed import JOBS, bench, cifar_job, mnist_job
 from ifca.data import Clients
 from ifca.engines.cuda import fused
+from ifca.runs.units.execute import PACKAGE, commit_of, versions
 from ifca.training import fit
 
 CUDA = torch.device("cuda")
@@ -73,7 +74,7 @@ def main() -> None:
         engines = ("by-hand-float32", "by-hand-tf32", "by-hand-bfloat16") if name == "cifar" else engines
         engines = ("vectorised", "fast") if name.startswith("synthetic") else engines
         for row in bench(name, device=CUDA, engines=engines):
-            rows.append(row)
+            rows.append({**row, "commit": commit_of(PACKAGE), "versions": versions()})
             print(
                 row["job"],
                 row["engine"],
