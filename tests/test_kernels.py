@@ -181,7 +181,10 @@ NETWORKS = {
 @pytest.mark.parametrize("precision", ["ieee", "tf32"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
-    """Outputs and a gradient step of two clients, each with weights of its own, against autograd."""
+    """Outputs and a gradient step of two clients, each with weights of its own, against autograd.
+
+    TF32: images and the first layer's weights, and what gradients by weights are made of, have 11 bits.
+    """
     module = nn.Sequential(*copy.deepcopy(NETWORKS[name]))
     chain = chain_of(module)
     assert chain is not None
@@ -196,9 +199,11 @@ def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
     net.descend(moved, at, 0.1 * slope, kept)
     wide = module.double()
     rtol, atol = (1e-4, 1e-5) if precision == "ieee" else (0.0, 3e-4)  # of steps of 0.1
+    near = (1e-4, 1e-5) if precision == "ieee" else (0.0, 2e-3)
     for i in range(2):
         x, own = images[at[i]].double(), {key: value[i].double() for key, value in theta.items()}
-        torch.testing.assert_close(outputs[i].double(), functional_call(wide, own, x), rtol=1e-4, atol=1e-5)
+        wanted = functional_call(wide, own, x)
+        torch.testing.assert_close(outputs[i].double(), wanted, rtol=near[0], atol=near[1])
 
         def loss(model: Params, x: Tensor = x, y: Tensor = y[i]) -> Tensor:
             return cross_entropy(functional_call(wide, model, x), y)

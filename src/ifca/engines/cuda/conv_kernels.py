@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ifca.engines.cuda.halves import halved
+from ifca.engines.cuda.halves import half_unit, halved
 
 CONV = {"rows": 128, "warps": 8, "stages": 3}  # tiles, measured best on an H200
 FIRST = {"rows": 128, "warps": 4, "stages": 3}
@@ -54,14 +54,14 @@ def _conv(
 
 @triton.jit
 def _conv_first(
-    x_ptr, at_ptr, w_ptr, b_ptr, y_ptr, batch, H: tl.constexpr, W: tl.constexpr, LINE: tl.constexpr, CP: tl.constexpr,
-    SEG: tl.constexpr, CO: tl.constexpr, KS: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
-    PRECISION: tl.constexpr,
+    x_ptr, at_ptr, w_ptr, b_ptr, y_ptr, by_ptr, batch, H: tl.constexpr, W: tl.constexpr, LINE: tl.constexpr,
+    CP: tl.constexpr, SEG: tl.constexpr, CO: tl.constexpr, KS: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
+    PRECISION: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """The first layer, with few channels: SEG values of an image's line hold the KS taps of one row of the kernel.
 
     x: [images, H + KS - 1, LINE] zeros around, CP channels a pixel; at: [clients, batch] image numbers;
-    w: [clients, KS, CO, SEG], zero where no tap is.
+    w: [clients, KS, CO, SEG], zero where no tap is. SCALED: their product is to be multiplied by a number.
     """
     client = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -78,6 +78,8 @@ def _conv_first(
         a = tl.load(x_ptr + (start + dy * LINE)[:, None] + seg[None, :], mask=ok[:, None], other=0.0)
         b = tl.load(w_ptr + (dy * CO + co)[None, :] * SEG + seg[:, None])
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    if SCALED:
+        acc *= tl.load(by_ptr)
     acc += tl.load(b_ptr + client * CO + co)[None, :]
     acc = tl.where(acc < 0.0, 0.0, acc)
     out = y_ptr + client * batch * (H * W * CO) + r[:, None] * CO + co[None, :]
@@ -127,11 +129,14 @@ def _slopes(
 
 @triton.jit
 def _slopes_first(
-    x_ptr, at_ptr, g_ptr, out_ptr, sum_ptr, batch, per, H: tl.constexpr, W: tl.constexpr, LINE: tl.constexpr,
-    CP: tl.constexpr, SEG: tl.constexpr, CO: tl.constexpr, KS: tl.constexpr, BC: tl.constexpr, BR: tl.constexpr,
-    STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    x_ptr, at_ptr, g_ptr, out_ptr, sum_ptr, unit_ptr, batch, per, H: tl.constexpr, W: tl.constexpr,
+    LINE: tl.constexpr, CP: tl.constexpr, SEG: tl.constexpr, CO: tl.constexpr, KS: tl.constexpr, BC: tl.constexpr,
+    BR: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr, HALVED: tl.constexpr,
 ):  # fmt: skip
-    """The same for the first layer: all of its (line, place in the line) columns at once."""
+    """The same for the first layer: all of its (line, place in the line) columns at once.
+
+    HALVED: g is read as fp16, times its unit.
+    """
     split = tl.program_id(0)
     client = tl.program_id(1).to(tl.int64)
     cols = tl.arange(0, BC)
@@ -139,6 +144,7 @@ def _slopes_first(
     shift = dy * LINE + tl.max_contiguous(cols % SEG, 16)
     co = tl.arange(0, CO)
     rows = batch * (H * W)
+    unit = tl.load(unit_ptr)
     g_ptr += client * rows * CO
     last = tl.minimum(split * per + per, rows)
     acc = tl.zeros([BC, CO], tl.float32)
@@ -150,8 +156,10 @@ def _slopes_first(
         start = image * ((H + KS - 1) * LINE) + ((r // W) % H) * LINE + (r % W) * CP
         a = tl.load(x_ptr + start[:, None] + shift[None, :], mask=ok[:, None] & (dy < KS)[None, :], other=0.0)
         g = tl.load(g_ptr + r[:, None] * CO + co[None, :], mask=ok[:, None], other=0.0)
-        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
         total += g.to(tl.float32)
+        if HALVED:
+            g = (g * unit).to(tl.float16)
+        acc = tl.dot(tl.trans(a), g, acc, input_precision=PRECISION)
     part = split * tl.num_programs(1) + client
     tl.store(out_ptr + part * (BC * CO) + cols[:, None] * CO + co[None, :], acc)
     tl.store(sum_ptr + part * CO + co, tl.sum(total, 0))
@@ -201,37 +209,41 @@ def first_shape(width: int, channels: int, ks: int) -> tuple[int, int, int]:
 
 
 def conv_first(
-    x: Tensor, at: Tensor, w: Tensor, bias: Tensor, width: int, stored: int, precision: str
+    x: Tensor, at: Tensor, w: Tensor, bias: Tensor, width: int, stored: int, precision: str, unit: Tensor
 ) -> Tensor:
-    """x [images, h + ks - 1, line], at [c, b], w [c, ks, co, segment] -> ReLU of the convolution, [c, b, h, w, co]."""
+    """x [images, h + ks - 1, line], at [c, b], w [c, ks, co, segment] -> ReLU of the convolution, [c, b, h, w, co].
+
+    x in fp16 is the images times unit, and so is w read.
+    """
     (c, b), (ks, co, segment), line = at.shape, w.shape[1:], x.shape[-1]
     h = x.shape[1] - ks + 1
     assert b * h * width * co < 2**31
-    y = x.new_empty(c, b, h, width, co)
+    y, by, scaled = w.new_empty(c, b, h, width, co), unit, x.dtype == torch.float16
+    if scaled:
+        w, of_w = halved(w)
+        by = 1 / (unit * of_w)
     grid = (triton.cdiv(b * h * width, FIRST["rows"]), c)
     _conv_first[grid](
-        x, at.contiguous(), w, bias, y, b, h, width, line, stored, segment, co, ks, FIRST["rows"], FIRST["stages"], precision,
-        num_warps=FIRST["warps"],
+        x, at.contiguous(), w, bias, y, by, b, h, width, line, stored, segment, co, ks, FIRST["rows"], FIRST["stages"],
+        precision, scaled, num_warps=FIRST["warps"],
     )  # fmt: skip
     return y
 
 
 def conv_first_slopes(
-    x: Tensor, at: Tensor, g: Tensor, ks: int, stored: int, segment: int, precision: str
+    x: Tensor, at: Tensor, g: Tensor, ks: int, stored: int, segment: int, precision: str, unit: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]; in TF32 as conv_slopes."""
-    if precision == "tf32" and x.dtype == torch.float32:
-        (x, of_x), (g, of_g) = halved(x), halved(g)
-        slope, bias = conv_first_slopes(x, at, g, ks, stored, segment, precision)
-        return slope / (of_x * of_g), bias / of_g
-    (c, b, h, width, co), t = g.shape, FIRST_SLOPES
+    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]; x as in conv_first."""
+    (c, b, h, width, co), t, scaled = g.shape, FIRST_SLOPES, x.dtype == torch.float16
     columns, rows = triton.next_power_of_2(ks * segment), b * h * width
     per = triton.cdiv(triton.cdiv(rows, t["splits"]), t["rows"]) * t["rows"]
     splits = triton.cdiv(rows, per)
     out = torch.empty(splits, c, columns, co, device=x.device)
     total = torch.empty(splits, c, co, device=x.device)
+    of_g = half_unit(g) if scaled else unit
     _slopes_first[(splits, c)](
-        x, at.contiguous(), g, out, total, b, per, h, width, x.shape[-1], stored, segment, co, ks, columns, t["rows"], t["stages"],
-        precision, num_warps=t["warps"],
+        x, at.contiguous(), g, out, total, of_g, b, per, h, width, x.shape[-1], stored, segment, co, ks, columns, t["rows"],
+        t["stages"], precision, scaled, num_warps=t["warps"],
     )  # fmt: skip
-    return out.sum(0)[:, : ks * segment].view(c, ks, segment, co), total.sum(0)
+    slope = out.sum(0)[:, : ks * segment].view(c, ks, segment, co)
+    return slope / (unit * of_g) if scaled else slope, total.sum(0)

@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 
 from ifca.core.types import Params
 from ifca.engines.cuda.chain import Chain, Conv, Pool
+from ifca.engines.cuda.halves import halved
 
 try:
     from ifca.engines.cuda import conv_kernels, pool_kernels
@@ -41,13 +42,22 @@ class ConvNet:
         _, self.channels, _, self.width = chain.before(sample).shape
         self.size = chain.convs[0].size
         self.stored, self.segment, self.line = conv_kernels.first_shape(self.width, self.channels, self.size)
+        self.halves = precision == "tf32" and self.type == torch.float32  # fp16 has as many bits
+        self.unit = torch.ones((), device=sample.device)  # of the images that were prepared last
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Images as the first convolution reads them: zeros around, channels last, whole segments."""
+        """Images as the first convolution reads them: zeros around, channels last, whole segments.
+
+        For products in TF32 they are fp16 numbers times a power of two, made once, not in every step.
+        """
         x = self.chain.before(x).permute(0, 2, 3, 1)
         half = self.size // 2
         right = self.line // self.stored - self.width - half
         x = pad(x, (0, self.stored - self.channels, half, right, half, half))
+        if self.halves:
+            x, unit = halved(x)
+            self.unit.copy_(unit)
+            return x.reshape(len(x), -1, self.line)
         return x.to(self.type).reshape(len(x), -1, self.line)
 
     def forward(self, theta: Params, images: Tensor, at: Tensor) -> tuple[Tensor, list[Kept]]:
@@ -58,7 +68,8 @@ class ConvNet:
             inputs, bias = a, theta[conv.bias]
             if conv is self.chain.convs[0]:
                 weight = self._first_weight(theta[conv.weight])
-                a = conv_kernels.conv_first(a, at, weight, bias, self.width, self.stored, self.precision)
+                tail = self.width, self.stored, self.precision, self.unit
+                a = conv_kernels.conv_first(a, at, weight, bias, *tail)
             else:
                 weight = self._laid(theta[conv.weight].permute(0, 3, 4, 1, 2))
                 a = conv_kernels.conv(a, weight, bias, self.precision)
@@ -128,7 +139,7 @@ class ConvNet:
 
     def _first_slope(self, images: Tensor, at: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         slope, bias = conv_kernels.conv_first_slopes(
-            images, at, g, self.size, self.stored, self.segment, self.precision
+            images, at, g, self.size, self.stored, self.segment, self.precision, self.unit
         )
         taps = slope[:, :, : self.size * self.stored]
         return taps.reshape(*taps.shape[:2], self.size, self.stored, -1)[:, :, :, : self.channels], bias

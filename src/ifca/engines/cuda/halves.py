@@ -13,7 +13,12 @@ def powers_of_two(t: Tensor, top: float) -> Tensor:
     return torch.exp2(torch.floor(torch.log2(top / t.clamp(min=1e-30)))).clamp(max=2.0**60)
 
 
+def half_unit(t: Tensor) -> Tensor:
+    """The power of two that brings t into fp16's range."""
+    return powers_of_two(torch.linalg.vector_norm(t, torch.inf), HIGHEST)
+
+
 def halved(t: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers times a power of two as fp16, which has the 11 bits of TF32; and the power."""
-    unit = powers_of_two(torch.linalg.vector_norm(t, torch.inf), HIGHEST)
+    unit = half_unit(t)
     return torch.mul(t, unit, out=torch.empty_like(t, dtype=torch.float16)), unit
