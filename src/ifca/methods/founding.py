@@ -57,10 +57,16 @@ def founded(
         groups[here] = 0
         return groups, None
     points = points_of(flat)
-    ways = [k_means, ward] if len(points) <= TREE else [k_means]
+    if len(points) > TREE:
+        groups[here] = k_means(points, k, keys)
+        return groups, None
+    import scipy.cluster.hierarchy  # before threads do, which may see half of what another is importing
+    import scipy.spatial.distance
+    import sklearn.cluster  # noqa: F401
+
     with ThreadPoolExecutor() as side_by_side:
-        proposals = list(side_by_side.map(lambda way: way(points, k, keys), ways))
-    if len(proposals) == 1 or torch.equal(*proposals):
+        proposals = list(side_by_side.map(lambda way: way(points, k, keys), (k_means, ward)))
+    if torch.equal(*proposals):
         groups[here] = proposals[0]
         return groups, None
     found = _compared(solutions, compare, here, proposals)
