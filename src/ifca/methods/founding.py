@@ -61,7 +61,7 @@ def founded(
         groups[here] = k_means(points, k, keys)
         return groups, None
     import scipy.cluster.hierarchy  # before threads do, which may see half of what another is importing
-    import scipy.spatial.distance
+    import scipy.spatial.distance  # noqa: F401
     import sklearn.cluster  # noqa: F401
 
     with ThreadPoolExecutor() as side_by_side:

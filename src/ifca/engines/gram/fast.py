@@ -236,9 +236,8 @@ class FastEngine:
         """Whether kernels do it; of as many models it is found out once."""
         weight = theta[self.first.weight]
         if weight.shape not in self._kernels:
-            covered = fused.applies(self.task, self.recipe, self.clients, device)
-            given = self.task, self.recipe, self.clients, theta
-            small = covered and fused.bytes_needed(*given) <= self.budget
+            given = self.task, self.recipe, self.clients
+            small = fused.applies(*given, device) and fused.bytes_needed(*given, theta) <= self.budget
             self._kernels[weight.shape] = small and weight.dtype == torch.float32
         return self._kernels[weight.shape]
 
