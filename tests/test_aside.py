@@ -40,6 +40,7 @@ def test_differences_of_losses(
         torch.tensor([[1, 3], [0, 4], [1, 4]]),
     )
     monkeypatch.setattr(aside, "LOSSES", 7)
+    monkeypatch.setattr(aside, "ROWS", 2)
     monkeypatch.setattr(aside, "_by_those_asked_for", way)
     found = aside._together(job.task, federation.train, theta, who, own, others)
     want = aside._one_by_one(job.task, federation.train, theta, who, own, others)

@@ -284,12 +284,12 @@ def test_a_check_of_clients_without_any_labels(finished: tuple[Path, Path], tmp_
         continue_run(directory, bare, tmp_path / "out")
 
 
-@pytest.mark.parametrize(("name", "refused"), [("Outcome", True), ("outcom", True), ("cost", False)])
+@pytest.mark.parametrize(
+    ("name", "refused"), [("Outcome", True), ("OUTCOME", True), ("outcom", True), ("cost", False)]
+)
 def test_a_label_that_is_misspelt_is_no_missing_label(tmp_path: Path, name: str, refused: bool) -> None:
     """A column that is called nearly like the label is asked about; one that is not is left out."""
-    old = write_clients(tmp_path / "old", {f"c{i}": "up" if i % 2 else "down" for i in range(4)}, 0, n=30)
-    for file in old.iterdir():
-        file.write_text(file.read_text().replace(",y", ",outcome", 1))
+    old = _with_outcome(tmp_path / "old")
     run(chosen_job(old, {"label": ["outcome"]}, None, SMALL), tmp_path / "run")
     new = tmp_path / "new.csv"
     new.write_text((old / "c1.csv").read_text().replace("outcome", name, 1))
@@ -298,6 +298,39 @@ def test_a_label_that_is_misspelt_is_no_missing_label(tmp_path: Path, name: str,
             assign_clients(tmp_path / "run", new)
     else:
         assert assign_clients(tmp_path / "run", new)[0]["client"] == "new"
+
+
+@pytest.mark.parametrize("reading", [{"test": "outcomes"}, {"features": ["a", "b"]}])
+def test_what_the_run_knew_or_left_alone_is_no_misspelt_label(
+    tmp_path: Path, reading: dict[str, Any]
+) -> None:
+    """A column outcomes, which says what is to test on or is no feature."""
+    old = _with_outcome(tmp_path / "old")
+    for file in old.iterdir():
+        first, *rest = file.read_text().splitlines()
+        rows = [f"{line},{int(i % 5 == 0)}" for i, line in enumerate(rest)]
+        file.write_text("\n".join([f"{first},outcomes", *rows]))
+    run(chosen_job(old, {"label": ["outcome"], **reading}, None, SMALL), tmp_path / "run")
+    lines = list(csv.reader((old / "c1.csv").read_text().splitlines()))
+    new = tmp_path / "new.csv"
+    with new.open("w", newline="") as table:
+        csv.writer(table).writerows([[*line[:3], line[4]] for line in lines])
+    assert "by" in assign_clients(tmp_path / "run", new)[0]
+
+
+def test_labels_of_arrays_that_are_called_otherwise(tmp_path: Path) -> None:
+    IFCA(rounds=2).fit(flat([0, 0, 1, 1], 0)).save(tmp_path / "run")
+    np.savez(tmp_path / "c0.npz", x=np.zeros((5, 2)), Y=np.ones(5))
+    with pytest.raises(InvalidInput, match="has no array y, but Y; if that is the label call it y"):
+        assign_clients(tmp_path / "run", tmp_path / "c0.npz")
+
+
+def _with_outcome(folder: Path) -> Path:
+    """Four clients whose label is the column outcome."""
+    write_clients(folder, {f"c{i}": "up" if i % 2 else "down" for i in range(4)}, 0, n=30)
+    for file in folder.iterdir():
+        file.write_text(file.read_text().replace(",y", ",outcome", 1))
+    return folder
 
 
 def test_a_regression_without_labels_is_refused(tmp_path: Path) -> None:

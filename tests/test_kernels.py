@@ -194,9 +194,9 @@ def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
     theta = {key: torch.randn(2, *value.shape) * 0.3 for key, value in module.named_parameters()}
     net = ConvNet(chain, images[:1], None, precision)
     moved = {key: value.clone() for key, value in theta.items()}
-    outputs, kept = net.forward(moved, net.prepare(images), at)
+    outputs, kept = net.forward(moved, net.prepare(images, 1), at, len(images))
     slope = (outputs.softmax(2) - nn.functional.one_hot(y, 3)) / 3
-    net.descend(moved, at, 0.1 * slope, kept)
+    net.descend(moved, at, len(images), 0.1 * slope, kept)
     wide = module.double()
     rtol, atol = (1e-4, 1e-5) if precision == "ieee" else (0.0, 3e-4)  # of steps of 0.1
     near = (1e-4, 1e-5) if precision == "ieee" else (0.0, 2e-3)
@@ -211,3 +211,26 @@ def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
         for key, value in grad(loss)(own).items():
             expected = own[key] - 0.1 * value
             torch.testing.assert_close(moved[key][i].double(), expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # numpy's, of what is no number
+@pytest.mark.parametrize("precision", ["ieee", "tf32"])
+def test_what_a_client_has_does_not_decide_how_exact_another_is(precision: str) -> None:
+    """Huge images and infinite weights of the second leave the first's outputs and step as they were."""
+    module = nn.Sequential(*copy.deepcopy(NETWORKS["pooled"]))
+    chain = chain_of(module)
+    assert chain is not None
+    torch.manual_seed(0)
+    images, at = torch.rand(6, 3, 4, 4), torch.tensor([[0, 2, 1], [5, 3, 3]])
+    theta = {key: torch.randn(2, *value.shape) * 0.3 for key, value in module.named_parameters()}
+    net, found = ConvNet(chain, images[:1], None, precision), []
+    for factor, weight in ((1.0, 1.0), (1e9, 1.0), (torch.nan, 1.0), (1.0, torch.inf)):
+        x, moved = images.clone(), {key: value.clone() for key, value in theta.items()}
+        x[3:] *= factor
+        moved["0.weight"][1] *= weight
+        outputs, kept = net.forward(moved, net.prepare(x, 2), at, 3)
+        net.descend(moved, at, 3, 0.1 * outputs.softmax(2), kept)
+        found.append([outputs[0], *(value[0] for value in moved.values())])
+    for other in found[1:]:
+        for one, same in zip(found[0], other, strict=True):
+            assert torch.equal(one, same)

@@ -20,7 +20,7 @@ from ifca.data.clients import features, targets
 from ifca.engines.base import SUMS, TurnEngine
 
 ROWS = 2**13  # samples that a model is given at once, and of clients that solve together
-LOSSES = 2**18  # that a GPU works out at once
+LOSSES = 2**18  # that dense models work out at once on a GPU
 LARGE = 2**30  # bytes of data that are not copied to part them
 
 
@@ -147,9 +147,12 @@ def _by_those_asked_for(task: Task, theta: Params, clients: Clients, asked: Tens
 def _by_all(task: Task, theta: Params, clients: Clients, asked: Tensor) -> Tensor:
     """The same on a GPU: every model judges every sample, which takes less time than to part them."""
     models = range(model_count(theta))
-    parts = torch.split(torch.arange(len(asked)), max(1, LOSSES // len(models)))
+    some = max(1, LOSSES // len(models)) if _dense(task) else ROWS
     return torch.cat(
-        [_sample_losses(task, theta, models, clients, rows).gather(1, asked[rows]) for rows in parts]
+        [
+            _sample_losses(task, theta, models, clients, rows).gather(1, asked[rows])
+            for rows in torch.split(torch.arange(len(asked)), some)
+        ]
     )
 
 
@@ -164,8 +167,13 @@ def _sample_losses(
     def losses(model: Params) -> Tensor:
         return task.loss(task.output(model, x), y)
 
-    if len(models) == model_count(theta) and task.first is not None and task.first.dense is not None:
+    if len(models) == model_count(theta) and _dense(task):
         found = vmap(losses, out_dims=1)(theta)
     else:
         found = torch.stack([losses(select(theta, j)) for j in models], 1)
     return found.double().cpu()
+
+
+def _dense(task: Task) -> bool:
+    """Whether a model is Linear and ReLU layers, all of which take one product for all models."""
+    return task.first is not None and task.first.dense is not None

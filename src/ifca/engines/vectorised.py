@@ -216,8 +216,9 @@ class VectorisedEngine:
 
     def _fitting(self, theta: Params, clients: Clients, who: Tensor) -> Callable[[int], int]:
         """Clients of a chunk, by the samples that they are padded to."""
-        like, largest = next(iter(theta.values())), int(who[clients.sizes[who.numpy()].argmax()])
+        like = next(iter(theta.values()))
         if like.dtype not in self._need:  # a forward pass tells it
+            largest = int(who[clients.sizes[who.numpy()].argmax()])
             data = clients.one(largest, like.device, like.dtype)
             self._need[like.dtype] = bytes_by_rows(self.task, self.recipe, theta, data)
         need = self._need[like.dtype]

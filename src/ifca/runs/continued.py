@@ -77,7 +77,8 @@ def read_new(config: Config, header: dict[str, Any]) -> tuple[list[Client], list
     data = config.data
     if not isinstance(data, OwnFiles):
         raise InvalidInput(f"continues: needs data of files, got data.name = {data.name}")
-    return partly_labelled(Path(data.path), columns_of(header, data.reading(config.seed)))
+    said = data.reading(config.seed)
+    return partly_labelled(Path(data.path), columns_of(header, said), said)
 
 
 def continued_federation(config: Config) -> Federation:

@@ -219,7 +219,7 @@ class Trained:
     ) -> tuple[list[Client], list[Unlabelled]]:
         """The same clients; those without labels apart."""
         columns = self.columns() if client is None else replace(self.columns(), client=client)
-        return partly_labelled(path, columns)
+        return partly_labelled(path, columns, self._reading)
 
     def federation(self, clients: list[Client], where: str, *, scaled: bool = True) -> Federation:
         """Clients that the models can judge, features as in training; where: what to name."""

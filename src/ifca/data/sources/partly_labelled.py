@@ -15,7 +15,7 @@ from ifca.data.assemble import as_array
 from ifca.data.clients import Client
 from ifca.data.formats.npz_file import read_npz
 from ifca.data.problems import refuse
-from ifca.data.sources.columns import Columns, Rows, rows_of, with_test_part
+from ifca.data.sources.columns import LABELS, Columns, Rows, rows_of, with_test_part
 from ifca.data.sources.folder import client_files, read_client
 from ifca.data.sources.prepared_clients import check_cells, clients_of
 from ifca.data.sources.table_files import KINDS as TABLES
@@ -32,33 +32,38 @@ class Unlabelled:
     x: NDArray[Any]  # [n, ...]
 
 
-def partly_labelled(path: Path, columns: Columns) -> tuple[list[Client], list[Unlabelled]]:
+def partly_labelled(path: Path, columns: Columns, said: Columns) -> tuple[list[Client], list[Unlabelled]]:
     """The clients of a file, of a folder of files, or of a table with a client column: with labels, without.
 
-    columns: with the preparation of the run. A row without a label is left out where others have one.
+    columns: with the preparation of the run; said: what its user said of them. A row without a label is left
+    out where others have one.
     """
     if not path.exists():
         raise InvalidInput(f"{path}: no such file or folder")
     files = client_files(path) if path.is_dir() else [path]
     if kind_of(files[0]) in TABLES:
-        return _of_tables(files, columns)
+        return _of_tables(files, columns, said)
     clients, without = [], []
     for file in files:
         content = read_npz(file)
         if "y" in content or "x" not in content:
             clients.append(with_test_part(read_client(file, columns), columns))
         else:
+            for name in content:
+                if name.casefold() in LABELS:
+                    raise InvalidInput(_misspelt(f"{file}: has no array y", name, "y"))
             without.append(Unlabelled(name_of(file), as_array("x", str(file), content["x"])))
     return clients, without
 
 
-def _of_tables(files: list[Path], columns: Columns) -> tuple[list[Client], list[Unlabelled]]:
+def _of_tables(files: list[Path], columns: Columns, said: Columns) -> tuple[list[Client], list[Unlabelled]]:
     labelled: list[Rows] = []
     without: list[Unlabelled] = []
     for file in files:
         table = read_table(file, refuse)
         assert table is not None
-        _check_label(table, columns)
+        if not said.features:  # else any others may be there, which the run left alone
+            _check_label(table, columns, said)
         name = None if columns.client in table.columns else name_of(file)
         for rows in rows_of(table, columns, name, unlabelled=True):
             has = _has_label(rows)
@@ -72,17 +77,26 @@ def _of_tables(files: list[Path], columns: Columns) -> tuple[list[Client], list[
     return clients_of(labelled, columns), without
 
 
-def _check_label(table: Table, columns: Columns) -> None:
+def _check_label(table: Table, columns: Columns, said: Columns) -> None:
     """Refuse a table whose label is misspelt: its client would be taken for one without labels."""
-    known = () if columns.preparation is None else columns.preparation.columns
-    others = set(table.columns) - {columns.client, *(column.name for column in known)}
+    used = () if columns.preparation is None else columns.preparation.columns
+    known = {
+        columns.client,
+        said.client,
+        said.test,
+        said.cluster,
+        *columns.label,
+        *(one.name for one in used),
+    }
+    others = {name.casefold(): name for name in set(table.columns) - known}
     for name in columns.label:
-        near = get_close_matches(name, others, 1, NEAR)
+        near = get_close_matches(name.casefold(), others, 1, NEAR)
         if near and name not in table.columns:
-            raise InvalidInput(
-                f"{table.file}: has no column {name}, but {near[0]}; if that is the label call it {name}, if "
-                "not take it out"
-            )
+            raise InvalidInput(_misspelt(f"{table.file}: has no column {name}", others[near[0]], name))
+
+
+def _misspelt(lacks: str, other: str, name: str) -> str:
+    return f"{lacks}, but {other}; if that is the label call it {name}, if not take it out"
 
 
 def _has_label(rows: Rows) -> NDArray[np.bool_]:

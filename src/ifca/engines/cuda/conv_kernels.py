@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ifca.engines.cuda.halves import half_unit, halved
+from ifca.engines.cuda.halves import beside, half_unit, halved
 
 CONV = {"rows": 128, "warps": 8, "stages": 3}  # tiles, measured best on an H200
 FIRST = {"rows": 128, "warps": 4, "stages": 3}
@@ -54,14 +54,15 @@ def _conv(
 
 @triton.jit
 def _conv_first(
-    x_ptr, at_ptr, w_ptr, b_ptr, y_ptr, by_ptr, batch, H: tl.constexpr, W: tl.constexpr, LINE: tl.constexpr,
+    x_ptr, at_ptr, w_ptr, b_ptr, y_ptr, xu_ptr, wu_ptr, each, batch, H: tl.constexpr, W: tl.constexpr, LINE: tl.constexpr,
     CP: tl.constexpr, SEG: tl.constexpr, CO: tl.constexpr, KS: tl.constexpr, BM: tl.constexpr, STAGES: tl.constexpr,
     PRECISION: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """The first layer, with few channels: SEG values of an image's line hold the KS taps of one row of the kernel.
 
     x: [images, H + KS - 1, LINE] zeros around, CP channels a pixel; at: [clients, batch] image numbers;
-    w: [clients, KS, CO, SEG], zero where no tap is. SCALED: their product is to be multiplied by a number.
+    w: [clients, KS, CO, SEG], zero where no tap is. SCALED: both are times a unit, x of
+    the client whose image it is (each has so many), w of its own.
     """
     client = tl.program_id(1).to(tl.int64)
     r = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -79,7 +80,8 @@ def _conv_first(
         b = tl.load(w_ptr + (dy * CO + co)[None, :] * SEG + seg[:, None])
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
     if SCALED:
-        acc *= tl.load(by_ptr)
+        of = tl.load(xu_ptr + image // each, mask=ok, other=1.0) * tl.load(wu_ptr + client)
+        acc /= of[:, None]
     acc += tl.load(b_ptr + client * CO + co)[None, :]
     acc = tl.where(acc < 0.0, 0.0, acc)
     out = y_ptr + client * batch * (H * W * CO) + r[:, None] * CO + co[None, :]
@@ -144,7 +146,7 @@ def _slopes_first(
     shift = dy * LINE + tl.max_contiguous(cols % SEG, 16)
     co = tl.arange(0, CO)
     rows = batch * (H * W)
-    unit = tl.load(unit_ptr)
+    unit = tl.load(unit_ptr + client)
     g_ptr += client * rows * CO
     last = tl.minimum(split * per + per, rows)
     acc = tl.zeros([BC, CO], tl.float32)
@@ -187,7 +189,7 @@ def conv_slopes(x: Tensor, g: Tensor, ks: int, precision: str) -> tuple[Tensor, 
     if precision == "tf32" and x.dtype == torch.float32:
         (x, of_x), (g, of_g) = halved(x), halved(g)
         slope, bias = conv_slopes(x, g, ks, precision)
-        return slope / (of_x * of_g), bias / of_g
+        return slope / beside(of_x * of_g, slope), bias / of_g[:, None]
     (c, b, h, wide, ci), co, t = x.shape, g.shape[-1], SLOPES
     blocks, rows = triton.cdiv(ks * ks * ci, t["columns"]), b * h * wide
     per = triton.cdiv(triton.cdiv(rows, t["splits"]), t["rows"]) * t["rows"]
@@ -209,23 +211,29 @@ def first_shape(width: int, channels: int, ks: int) -> tuple[int, int, int]:
 
 
 def conv_first(
-    x: Tensor, at: Tensor, w: Tensor, bias: Tensor, width: int, stored: int, precision: str, unit: Tensor
+    x: Tensor,
+    at: Tensor,
+    w: Tensor,
+    bias: Tensor,
+    width: int,
+    stored: int,
+    precision: str,
+    unit: Tensor,
+    each: int,
 ) -> Tensor:
     """x [images, h + ks - 1, line], at [c, b], w [c, ks, co, segment] -> ReLU of the convolution, [c, b, h, w, co].
 
-    x in fp16 is the images times unit, and so is w read.
+    x in fp16 is the images, each so many of a client, times the client's unit; w is read as fp16, too.
     """
     (c, b), (ks, co, segment), line = at.shape, w.shape[1:], x.shape[-1]
     h = x.shape[1] - ks + 1
     assert b * h * width * co < 2**31
-    y, by, scaled = w.new_empty(c, b, h, width, co), unit, x.dtype == torch.float16
-    if scaled:
-        w, of_w = halved(w)
-        by = 1 / (unit * of_w)
+    y, scaled = w.new_empty(c, b, h, width, co), x.dtype == torch.float16
+    w, of_w = halved(w) if scaled else (w, unit)
     grid = (triton.cdiv(b * h * width, FIRST["rows"]), c)
     _conv_first[grid](
-        x, at.contiguous(), w, bias, y, by, b, h, width, line, stored, segment, co, ks, FIRST["rows"], FIRST["stages"],
-        precision, scaled, num_warps=FIRST["warps"],
+        x, at.contiguous(), w, bias, y, unit, of_w, each, b, h, width, line, stored, segment, co, ks, FIRST["rows"],
+        FIRST["stages"], precision, scaled, num_warps=FIRST["warps"],
     )  # fmt: skip
     return y
 
@@ -233,7 +241,7 @@ def conv_first(
 def conv_first_slopes(
     x: Tensor, at: Tensor, g: Tensor, ks: int, stored: int, segment: int, precision: str, unit: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]; x as in conv_first."""
+    """Gradients by the weights [c, ks, segment, co] and by the bias [c, co]; x as in conv_first, unit: [c]."""
     (c, b, h, width, co), t, scaled = g.shape, FIRST_SLOPES, x.dtype == torch.float16
     columns, rows = triton.next_power_of_2(ks * segment), b * h * width
     per = triton.cdiv(triton.cdiv(rows, t["splits"]), t["rows"]) * t["rows"]
@@ -246,4 +254,4 @@ def conv_first_slopes(
         t["stages"], precision, scaled, num_warps=t["warps"],
     )  # fmt: skip
     slope = out.sum(0)[:, : ks * segment].view(c, ks, segment, co)
-    return slope / (unit * of_g) if scaled else slope, total.sum(0)
+    return slope / beside(unit * of_g, slope) if scaled else slope, total.sum(0)

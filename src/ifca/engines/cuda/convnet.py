@@ -24,6 +24,9 @@ except ImportError:  # Triton is optional: without it steps are mapped by vmap
     conv_kernels = pool_kernels = None  # type: ignore[assignment]
 
 
+CLIENTS = 2**16  # at most so many at once
+
+
 class Kept(NamedTuple):
     """What the way back needs of a layer."""
 
@@ -43,32 +46,34 @@ class ConvNet:
         self.size = chain.convs[0].size
         self.stored, self.segment, self.line = conv_kernels.first_shape(self.width, self.channels, self.size)
         self.halves = precision == "tf32" and self.type == torch.float32  # fp16 has as many bits
-        self.unit = torch.ones((), device=sample.device)  # of the images that were prepared last
+        self.unit = torch.ones(CLIENTS, device=sample.device)  # of those whose images were prepared last
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, clients: int) -> Tensor:
         """Images as the first convolution reads them: zeros around, channels last, whole segments.
 
-        For products in TF32 they are fp16 numbers times a power of two, made once, not in every step.
+        clients: one after the other, with as many images each. For products in TF32 images are fp16 numbers
+        times a power of two of the client, made once, not in every step.
         """
         x = self.chain.before(x).permute(0, 2, 3, 1)
         half = self.size // 2
         right = self.line // self.stored - self.width - half
         x = pad(x, (0, self.stored - self.channels, half, right, half, half))
         if self.halves:
-            x, unit = halved(x)
-            self.unit.copy_(unit)
-            return x.reshape(len(x), -1, self.line)
+            numbers, self.unit[:clients] = halved(x.reshape(clients, -1))
+            return numbers.view(len(x), -1, self.line)
         return x.to(self.type).reshape(len(x), -1, self.line)
 
-    def forward(self, theta: Params, images: Tensor, at: Tensor) -> tuple[Tensor, list[Kept]]:
-        """Outputs [c, b, classes] for images number at [c, b], and what the way back needs."""
+    def forward(self, theta: Params, images: Tensor, at: Tensor, each: int) -> tuple[Tensor, list[Kept]]:
+        """Outputs [c, b, classes] for images number at [c, b] of those that were prepared last, each client's
+        so many; and what the way back needs.
+        """
         kept: list[Kept] = []
         a = images
         for conv in self.chain.convs:
             inputs, bias = a, theta[conv.bias]
             if conv is self.chain.convs[0]:
                 weight = self._first_weight(theta[conv.weight])
-                tail = self.width, self.stored, self.precision, self.unit
+                tail = self.width, self.stored, self.precision, self.unit, each
                 a = conv_kernels.conv_first(a, at, weight, bias, *tail)
             else:
                 weight = self._laid(theta[conv.weight].permute(0, 3, 4, 1, 2))
@@ -83,8 +88,11 @@ class ConvNet:
             a = z.relu().to(self.type)
         return z, kept
 
-    def descend(self, theta: Params, at: Tensor, g: Tensor, kept: list[Kept]) -> None:
-        """Take all gradients from theta, in place; g: the gradient by the outputs, times the step."""
+    def descend(self, theta: Params, at: Tensor, each: int, g: Tensor, kept: list[Kept]) -> None:
+        """Take all gradients from theta, in place; g: the gradient by the outputs, times the step.
+
+        The images of a row of at are one client's.
+        """
         convs = self.chain.convs
         for i, (name, bias_name) in reversed(list(enumerate(self.chain.dense))):
             layer = kept[len(convs) + i]
@@ -98,7 +106,7 @@ class ConvNet:
         for i, conv in reversed(list(enumerate(convs))):
             g = self._back_between(conv, kept[i], g)
             if i == 0:
-                slope, bias = self._first_slope(kept[0].inputs, at, g)
+                slope, bias = self._first_slope(kept[0].inputs, at, each, g)
             else:
                 slope, bias = conv_kernels.conv_slopes(kept[i].inputs, g, conv.size, self.precision)
                 turned = self._laid(theta[conv.weight].flip(3, 4).permute(0, 3, 4, 2, 1))
@@ -137,9 +145,10 @@ class ConvNet:
         lines = pad(weight.permute(0, 3, 1, 4, 2), (0, self.stored - self.channels)).flatten(3)
         return pad(lines, (0, self.segment - lines.shape[3])).to(self.type)
 
-    def _first_slope(self, images: Tensor, at: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    def _first_slope(self, images: Tensor, at: Tensor, each: int, g: Tensor) -> tuple[Tensor, Tensor]:
+        unit = self.unit[at[:, 0] // each]
         slope, bias = conv_kernels.conv_first_slopes(
-            images, at, g, self.size, self.stored, self.segment, self.precision, self.unit
+            images, at, g, self.size, self.stored, self.segment, self.precision, unit
         )
         taps = slope[:, :, : self.size * self.stored]
         return taps.reshape(*taps.shape[:2], self.size, self.stored, -1)[:, :, :, : self.channels], bias

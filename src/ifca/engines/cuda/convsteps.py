@@ -43,7 +43,7 @@ class ConvSteps:
 
     def prepare(self, data: Data) -> Data:
         """The clients' samples as the network's first convolution reads them."""
-        images = self.net.prepare(data.x.flatten(0, 1))
+        images = self.net.prepare(data.x.flatten(0, 1), len(data.x))
         return Data(images.view(*data.x.shape[:2], *images.shape[1:]), data.y, data.weight)
 
     def step(
@@ -54,16 +54,16 @@ class ConvSteps:
         data: prepared; as the client has it where the batch is augmented by draws [c, batch].
         """
         at, weight = _samples(data, rows)
-        images, y = data.x.flatten(0, 1), data.y.flatten()[at]
+        images, y, each = data.x.flatten(0, 1), data.y.flatten()[at], data.x.shape[1]
         if self.task.augment is not None and draws is not None:
-            images = self.net.prepare(self.task.augment(images[at.flatten()], draws.flatten()))
-            at = torch.arange(at.numel(), device=at.device).view_as(at)
-        logits, kept = self.net.forward(theta, images, at)
+            images = self.net.prepare(self.task.augment(images[at.flatten()], draws.flatten()), len(at))
+            at, each = torch.arange(at.numel(), device=at.device).view_as(at), at.shape[1]
+        logits, kept = self.net.forward(theta, images, at, each)
         right = one_hot(y, logits.shape[-1])
         share = gamma * weight / weight.sum(1, keepdim=True).clamp(min=1)  # so gradients are steps
         g = (logits.softmax(-1) - right) * share[..., None]
         pulls = {} if self.task.penalty is None else vmap(grad(self.task.penalty))(theta)
-        self.net.descend(theta, at, g, kept)
+        self.net.descend(theta, at, each, g, kept)
         size = gamma * (weight.sum(1) > 0)
         for name, pull in pulls.items():
             theta[name].sub_(size.view(-1, *[1] * (pull.dim() - 1)) * pull)
@@ -95,7 +95,7 @@ class ConvSteps:
         """Of each model of theta on its images: at [models, images] -> [models, images]."""
         parts, images, y = [], data.x.flatten(0, 1), data.y.flatten()
         for some in torch.split(at, max(1, AT_ONCE // len(at)), dim=1):
-            logits, _ = self.net.forward(theta, images, some)
+            logits, _ = self.net.forward(theta, images, some, data.x.shape[1])
             parts.append(
                 cross_entropy(logits.flatten(0, 1), y[some].flatten(), reduction="none").view_as(some)
             )

@@ -93,6 +93,7 @@ class Places:
         """For everybody, where nobody changes: a cluster's clients stand together and judge its model."""
         place = self.kept.get((1,))
         if place is None or place.known is None or not torch.equal(place.known, known):
+            self.kept.pop((1,), None)  # before there is another
             order = known.argsort(stable=True)
             tiles = self.rows.tiles(order.numpy(), exact=True)
             turns = self._room(tiles, _small(tiles), k, copied=True)

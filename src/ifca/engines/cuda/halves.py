@@ -14,11 +14,19 @@ def powers_of_two(t: Tensor, top: float) -> Tensor:
 
 
 def half_unit(t: Tensor) -> Tensor:
-    """The power of two that brings t into fp16's range."""
-    return powers_of_two(torch.linalg.vector_norm(t, torch.inf), HIGHEST)
+    """The powers of two that bring each client's numbers into fp16's range: [c, ...] -> [c].
+
+    What one client has must not decide how exact another's numbers are.
+    """
+    return powers_of_two(torch.linalg.vector_norm(t.flatten(1), torch.inf, dim=1), HIGHEST)
 
 
 def halved(t: Tensor) -> tuple[Tensor, Tensor]:
-    """Numbers times a power of two as fp16, which has the 11 bits of TF32; and the power."""
+    """Numbers times a power of two of each client as fp16, which has the 11 bits of TF32; and the powers."""
     unit = half_unit(t)
-    return torch.mul(t, unit, out=torch.empty_like(t, dtype=torch.float16)), unit
+    return torch.mul(t, beside(unit, t), out=torch.empty_like(t, dtype=torch.float16)), unit
+
+
+def beside(unit: Tensor, t: Tensor) -> Tensor:
+    """[c] as it is multiplied with [c, ...]."""
+    return unit.view(-1, *[1] * (t.dim() - 1))
