@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import runpy
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,18 @@ def test_one_function_says_what_is_not_covered(settings: dict[str, Any], said: l
     assert path_of(job) == ("vmap" if said else "exact")
     assert "there is no GPU" in not_fused(job.task, job.recipe, job.federation.train, CPU)
     assert not_covered() == {"exact": list(NOT_EXACT), "kernels": list(NOT_FUSED)}
+
+
+@pytest.mark.parametrize(
+    ("value", "wide"), [(4096.0, False), (-5e3, True), (math.inf, True), (math.nan, True)]
+)
+def test_kernels_leave_features_alone_that_fp16_does_not_hold(value: float, wide: bool) -> None:
+    """One value of one client would decide how exact all others' are."""
+    job = shape_job("float", 0.007, CPU)
+    job.federation.train.x[5, 3] = value
+    said = not_fused(job.task, job.recipe, job.federation.train, CPU)
+    assert any("features beyond 4,096" in one for one in said) == wide
+    assert not not_exact(job.task, job.recipe)
 
 
 def test_the_command_lists_it_and_refuses_what_is_no_shape() -> None:

@@ -19,6 +19,9 @@ from ifca.data import Clients
 from ifca.methods.registry import method_of
 
 LARGEST = 4096  # samples of a client whose Gram matrix is kept on a GPU: 64 MiB
+WIDEST = (
+    4096.0  # features: activations must stay below fp16's 65,504, and what is 1 in a column exact beside it
+)
 Reason = Callable[[Task, Recipe], bool]
 """Whether the exact path cannot train a task by a recipe, for one reason."""
 
@@ -29,6 +32,14 @@ def _regularised(task: Task, recipe: Recipe) -> bool:
         return False
     own = [name for name in (task.first.weight, task.first.bias) if name is not None]
     return not recipe.l2_layers or bool(parameters_of(own, recipe.l2_layers))
+
+
+def _wide(clients: Clients) -> bool:
+    """Whether features are so large that fp16 parts do not hold them."""
+    if not clients.x.is_floating_point() or not clients.x.numel():
+        return False
+    low, high = (float(part) for part in torch.aminmax(clients.x))
+    return not max(-low, high) <= WIDEST  # so no numbers are too
 
 
 NOT_EXACT: dict[str, Reason] = {
@@ -51,6 +62,7 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
     "features other than bytes and float32": (
         lambda _task, _, clients: clients.x.dtype not in (torch.uint8, torch.float32)
     ),
+    f"features beyond {WIDEST:,.0f} (standardised ones are not)": lambda _task, _, clients: _wide(clients),
     f"clients without samples, or with more than {LARGEST}": (
         lambda _task, _, clients: not 0 < clients.sizes.min() <= clients.sizes.max() <= LARGEST
     ),

@@ -42,7 +42,7 @@ Take = Callable[..., Tensor]
 
 def applies(task: Task, recipe: Recipe, clients: Clients, device: torch.device) -> bool:
     """Averages of a classifier of Linear and ReLU layers, CUDA, Triton."""
-    return kernels is not None and not not_fused(task, recipe, clients, device)
+    return kernels is not None and device.type == "cuda" and not not_fused(task, recipe, clients, device)
 
 
 def bytes_needed(task: Task, recipe: Recipe, clients: Clients, theta: Params) -> int:
