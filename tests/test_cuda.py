@@ -149,7 +149,7 @@ def test_a_step_by_hand_is_as_exact_as_core_s_in_the_same_precision(
     ).theta
     with products(precision):
         mapped = mapped_step(job.task, PLAIN, compiled=False)(begun(theta, PLAIN), data, gamma, rows).theta
-        by_hand = conv_steps(job.task, data.x)
+        by_hand = conv_steps(job.task, data.x, len(data.x))
         assert by_hand is not None
         got = by_hand.step({name: v.clone() for name, v in theta.items()}, by_hand.prepare(data), gamma, rows)
     for name, value in theta.items():
@@ -201,7 +201,7 @@ def test_a_step_by_hand_with_augmentation_and_regulariser() -> None:
         want = mapped_step(job.task, PLAIN, compiled=False)(
             begun(theta, PLAIN), data, gamma, rows, draws
         ).theta
-        by_hand = conv_steps(job.task, data.x)
+        by_hand = conv_steps(job.task, data.x, len(data.x))
         assert by_hand is not None
         got = by_hand.step({name: v.clone() for name, v in theta.items()}, data, gamma, rows, draws)
     for name, value in theta.items():
@@ -224,7 +224,7 @@ def test_judging_clients_of_unlike_size_by_hand(known: bool) -> None:
     own = torch.tensor([2, 0, 1]) if known else None
     data = federation.train.padded(np.arange(len(sizes)), CUDA, torch.float32)
     with products("float32"):
-        by_hand = conv_steps(job.task, data.x)
+        by_hand = conv_steps(job.task, data.x, len(data.x))
         assert by_hand is not None
         found, losses = by_hand.estimate(
             {name: v.to(CUDA) for name, v in theta.items()},

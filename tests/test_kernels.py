@@ -192,7 +192,7 @@ def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
     images = torch.rand(5, 3 if name == "pooled" else 1, 4, 4)
     at, y = torch.tensor([[0, 3, 1], [4, 2, 2]]), torch.tensor([[0, 1, 2], [2, 1, 0]])
     theta = {key: torch.randn(2, *value.shape) * 0.3 for key, value in module.named_parameters()}
-    net = ConvNet(chain, images[:1], None, precision)
+    net = ConvNet(chain, images[:1], None, precision, 1)
     moved = {key: value.clone() for key, value in theta.items()}
     outputs, kept = net.forward(moved, net.prepare(images, 1), at, len(images))
     slope = (outputs.softmax(2) - nn.functional.one_hot(y, 3)) / 3
@@ -223,7 +223,7 @@ def test_what_a_client_has_does_not_decide_how_exact_another_is(precision: str) 
     torch.manual_seed(0)
     images, at = torch.rand(6, 3, 4, 4), torch.tensor([[0, 2, 1], [5, 3, 3]])
     theta = {key: torch.randn(2, *value.shape) * 0.3 for key, value in module.named_parameters()}
-    net, found = ConvNet(chain, images[:1], None, precision), []
+    net, found = ConvNet(chain, images[:1], None, precision, 2), []
     for factor, weight in ((1.0, 1.0), (1e9, 1.0), (torch.nan, 1.0), (1.0, torch.inf)):
         x, moved = images.clone(), {key: value.clone() for key, value in theta.items()}
         x[3:] *= factor

@@ -176,7 +176,7 @@ class VectorisedEngine:
         assert plan.steps is not None
         if self._by_hand and self._conv is None:
             plain = self._optimiser.plain and self.task.training is None
-            self._conv = conv_steps(self.task, data.x) if plain else None
+            self._conv = conv_steps(self.task, data.x, len(self.clients)) if plain else None
             self._by_hand = self._conv is not None
             if self._conv is not None:
                 self._graphed = GraphedSteps(self._conv.captured_step, int(self.clients.sizes.max()))

@@ -24,9 +24,6 @@ except ImportError:  # Triton is optional: without it steps are mapped by vmap
     conv_kernels = pool_kernels = None  # type: ignore[assignment]
 
 
-CLIENTS = 2**16  # at most so many at once
-
-
 class Kept(NamedTuple):
     """What the way back needs of a layer."""
 
@@ -39,14 +36,18 @@ class Kept(NamedTuple):
 class ConvNet:
     """One chain of layers. Parameters have a leading dimension c: of clients, or of models."""
 
-    def __init__(self, chain: Chain, sample: Tensor, low: torch.dtype | None, precision: str) -> None:
-        """sample: one input [1, ...]; precision: of float32 products in Triton's words."""
+    def __init__(
+        self, chain: Chain, sample: Tensor, low: torch.dtype | None, precision: str, clients: int
+    ) -> None:
+        """sample: one input [1, ...]; precision: of float32 products in Triton's words; clients: at most so
+        many at once.
+        """
         self.chain, self.type, self.precision = chain, low or torch.float32, precision
         _, self.channels, _, self.width = chain.before(sample).shape
         self.size = chain.convs[0].size
         self.stored, self.segment, self.line = conv_kernels.first_shape(self.width, self.channels, self.size)
         self.halves = precision == "tf32" and self.type == torch.float32  # fp16 has as many bits
-        self.unit = torch.ones(CLIENTS, device=sample.device)  # of those whose images were prepared last
+        self.unit = torch.ones(clients, device=sample.device)  # of those whose images were prepared last
 
     def prepare(self, x: Tensor, clients: int) -> Tensor:
         """Images as the first convolution reads them: zeros around, channels last, whole segments.

@@ -19,15 +19,18 @@ from ifca.engines.cuda.graphed import Steps
 AT_ONCE = 4096  # images that models are judged on at a time, all models together
 
 
-def conv_steps(task: Task, x: Tensor) -> ConvSteps | None:
-    """For clients with inputs like x [c, n, ...]; None for other models, losses or machines."""
+def conv_steps(task: Task, x: Tensor, clients: int) -> ConvSteps | None:
+    """For clients, at most so many at once, with inputs like x [c, n, ...]; None for other models, losses or
+    machines.
+    """
     plain = task.classifies and task.objective is None
     if not convnet.available() or not plain or not x.is_cuda or x.dtype != torch.float32:
         return None
     chain = chain_of(task.module)
     if chain is None or chain.before(x[0, :1]).dim() != 4:
         return None
-    return ConvSteps(task, ConvNet(chain, x[0, :1], task.low, "tf32" if allows_tf32() else "tf32x3"))
+    precision = "tf32" if allows_tf32() else "tf32x3"
+    return ConvSteps(task, ConvNet(chain, x[0, :1], task.low, precision, clients))
 
 
 def allows_tf32() -> bool:
