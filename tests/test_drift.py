@@ -318,10 +318,12 @@ def test_what_the_run_knew_or_left_alone_is_no_misspelt_label(
     assert "by" in assign_clients(tmp_path / "run", new)[0]
 
 
-def test_labels_of_arrays_that_are_called_otherwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Y", "labels", "target"])
+def test_labels_of_arrays_that_are_called_otherwise(tmp_path: Path, name: str) -> None:
     IFCA(rounds=2).fit(flat([0, 0, 1, 1], 0)).save(tmp_path / "run")
-    np.savez(tmp_path / "c0.npz", x=np.zeros((5, 2)), Y=np.ones(5))
-    with pytest.raises(InvalidInput, match="has no array y, but Y; if that is the label call it y"):
+    content: dict[str, Any] = {"x": np.zeros((5, 2)), name: np.ones(5)}
+    np.savez(tmp_path / "c0.npz", **content)
+    with pytest.raises(InvalidInput, match=f"has no array y, but {name}; if that is the label call it y"):
         assign_clients(tmp_path / "run", tmp_path / "c0.npz")
 
 

@@ -50,7 +50,7 @@ def partly_labelled(path: Path, columns: Columns, said: Columns) -> tuple[list[C
             clients.append(with_test_part(read_client(file, columns), columns))
         else:
             for name in content:
-                if name.casefold() in LABELS:
+                if name.casefold() in LABELS or name.casefold().removesuffix("s") in LABELS:
                     raise InvalidInput(_misspelt(f"{file}: has no array y", name, "y"))
             without.append(Unlabelled(name_of(file), as_array("x", str(file), content["x"])))
     return clients, without
