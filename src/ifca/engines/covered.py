@@ -19,9 +19,8 @@ from ifca.data import Clients
 from ifca.methods.registry import method_of
 
 LARGEST = 4096  # samples of a client whose Gram matrix is kept on a GPU: 64 MiB
-WIDEST = (
-    4096.0  # features: activations must stay below fp16's 65,504, and what is 1 in a column exact beside it
-)
+WIDEST = 4096.0  # features
+"""Activations must stay below fp16's 65,504, and numbers of 1 exact in a column that has such a one."""
 Reason = Callable[[Task, Recipe], bool]
 """Whether the exact path cannot train a task by a recipe, for one reason."""
 

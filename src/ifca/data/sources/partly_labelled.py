@@ -80,15 +80,8 @@ def _of_tables(files: list[Path], columns: Columns, said: Columns) -> tuple[list
 def _check_label(table: Table, columns: Columns, said: Columns) -> None:
     """Refuse a table whose label is misspelt: its client would be taken for one without labels."""
     used = () if columns.preparation is None else columns.preparation.columns
-    known = {
-        columns.client,
-        said.client,
-        said.test,
-        said.cluster,
-        *columns.label,
-        *(one.name for one in used),
-    }
-    others = {name.casefold(): name for name in set(table.columns) - known}
+    known = {said.client, said.test, said.cluster, columns.client, *(one.name for one in used)}
+    others = {name.casefold(): name for name in set(table.columns) - known - set(columns.label)}
     for name in columns.label:
         near = get_close_matches(name.casefold(), others, 1, NEAR)
         if near and name not in table.columns:

@@ -68,9 +68,8 @@ def _forward(
     hc = cols < H
     both = ok[:, None] & hc[None, :]
     z_ptr += tl.load(zat_ptr + i)
-    z = tl.load(
-        z_ptr + rows[:, None] * zs + cols[None, :], mask=both, other=0.0
-    )  # arrives during the products
+    # Asked for here, it arrives during the products.
+    z = tl.load(z_ptr + rows[:, None] * zs + cols[None, :], mask=both, other=0.0)
     if not FIRST:
         gk = tl.multiple_of((n + WIDE - 1) // WIDE * WIDE, WIDE)  # G is padded with zeros to [gk, gk]
         begin = tl.multiple_of(tl.load(gram_ptr + i), WIDE)

@@ -66,8 +66,8 @@ class Captured(NamedTuple):
 class GraphedSteps:
     """LocalUpdate of a chunk of clients by replays of a captured step, which may change theta in place.
 
-    The larger clients come first. A step is that of the first of them that have samples left, so that clients
-    of few samples cost few steps; it is captured for a few numbers of clients.
+    A step is that of the clients up to the last one that has samples left: where the larger come first, those
+    of few samples cost few steps. It is captured for a few numbers of clients.
     """
 
     def __init__(self, step: Step, rows: int, *, alone: bool = False) -> None:
