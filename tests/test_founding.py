@@ -604,10 +604,13 @@ def test_points_have_the_distances_of_the_models() -> None:
     rng = np.random.default_rng(0)
     models = torch.from_numpy(rng.normal(5.0, 1.0, (12, 300)))
     models[7] = models[3]
-    points = torch.from_numpy(points_of(models))
+    points, products = points_of(models)
+    assert products is not None
+    torch.testing.assert_close(points @ points.t(), products)
     assert points.shape == (12, 12)
     torch.testing.assert_close(torch.cdist(points, points), torch.cdist(models, models), rtol=1e-6, atol=1e-4)
-    assert points_of(models[:1].expand(4, -1)).shape == (4, 4)
+    assert points_of(models[:1].expand(4, -1))[0].shape == (4, 4)
+    assert points_of(models[:, :12])[1] is None  # they are no more numbers than models already
 
 
 def test_ward_s_tree_is_scikit_learn_s() -> None:
@@ -616,4 +619,4 @@ def test_ward_s_tree_is_scikit_learn_s() -> None:
     keys = rng.integers(0, 2**63, 60).astype(np.uint64)
     points -= points.mean(0)
     theirs = torch.from_numpy(AgglomerativeClustering(4).fit_predict(points))
-    assert torch.equal(ward(points, 4, keys), numbered(theirs, keys))
+    assert torch.equal(ward(torch.from_numpy(points @ points.T), 4, keys), numbered(theirs, keys))

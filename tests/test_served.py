@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, v_measure_score
 
 from ifca import IFCA, open_run
 from ifca.core.errors import RunFolderWarning
@@ -46,6 +46,15 @@ class TestByHand:
         measures = agreement(true, found)
         assert measures["nmi"] == measures["v_measure"] == v_measure(true, found)
         assert measures["cluster_accuracy"] == 0.75
+
+    @pytest.mark.parametrize("m", [1, 2, 7, 40])
+    def test_partitions_as_scikit_learn_compares_them(self, m: int) -> None:
+        rng = np.random.default_rng(m)
+        for k in (1, 2, 5):
+            true, found = rng.integers(0, k, m), rng.integers(-1, 3, m)
+            measures = agreement(true, found)
+            assert measures["adjusted_rand_index"] == pytest.approx(adjusted_rand_score(true, found))
+            assert measures["v_measure"] == pytest.approx(v_measure_score(true, found), abs=1e-12)
 
     def test_worst_tenth(self) -> None:
         accuracies = [0.9] * 18 + [0.2, 0.4]

@@ -48,7 +48,7 @@ def reidentified(concepts: Ints, models: Ints) -> Returns:
 
 def _paired(concepts: Ints, models: Ints) -> dict[int, int]:
     """Concept -> its model, by most common steps; a concept without one is left out."""
-    from scipy.optimize import linear_sum_assignment  # here: see metrics.py
+    from scipy.optimize import linear_sum_assignment  # here: see core/metrics.py
 
     names, numbers = np.unique(concepts), np.unique(models)
     together = np.array([[np.sum((concepts == c) & (models == j)) for j in numbers] for c in names])

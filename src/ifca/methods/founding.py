@@ -12,7 +12,6 @@ passing ones: first updates mostly tell which classes a client has many of.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -24,10 +23,10 @@ from ifca.core.identity import identity
 from ifca.core.random import UInts
 from ifca.core.replies import Savings, Solutions
 from ifca.core.types import Params
+from ifca.methods.k_means import k_means
 from ifca.methods.method import Compare, Problem
 from ifca.methods.referee import Sums, above_zero
 
-Floats = NDArray[np.float64]
 AGAIN = 16  # rounds after which free places are tried; then after four times as many, and so on
 FINE = 1e-12  # of the longest squared: what may be added to squared distances
 TREE = 5000  # clients up to which Ward's tree is grown: it needs all distances
@@ -56,16 +55,12 @@ def founded(
     if k < 2:
         groups[here] = 0
         return groups, None
-    points = points_of(flat)
+    points, products = points_of(flat)
+    by_means = by_k_means(points, k, keys)
     if len(points) > TREE:
-        groups[here] = k_means(points, k, keys)
+        groups[here] = by_means
         return groups, None
-    import scipy.cluster.hierarchy  # before threads do, which may see half of what another is importing
-    import scipy.spatial.distance  # noqa: F401
-    import sklearn.cluster  # noqa: F401
-
-    with ThreadPoolExecutor() as side_by_side:
-        proposals = list(side_by_side.map(lambda way: way(points, k, keys), (k_means, ward)))
+    proposals = [by_means, ward(points @ points.t() if products is None else products, k, keys)]
     if torch.equal(*proposals):
         groups[here] = proposals[0]
         return groups, None
@@ -151,38 +146,37 @@ def group_means(theta: Params, groups: Tensor) -> Params:
     return {name: mean(value) for name, value in theta.items()}
 
 
-def points_of(flat: Tensor) -> Floats:
+def points_of(flat: Tensor) -> tuple[Tensor, Tensor | None]:
     """Models [m, d] as points [m, at most m] around zero: their coordinates in the space that they span.
 
     L of L L' = X X' has the distances of X but for FINE, and a clusterer has far fewer numbers to look at.
+    X X' is returned, too, where it was worked out.
     """
     flat = flat - flat.mean(0)
-    if len(flat) < flat.shape[1]:
-        gram = flat @ flat.T
-        least = (FINE * gram.diagonal().max()).clamp(min=1e-200)
-        gram.diagonal().add_(least)  # it has no inverse: the points have mean zero
-        flat = torch.linalg.cholesky(gram)
-    return flat.cpu().numpy()
+    if len(flat) >= flat.shape[1]:
+        return flat, None
+    products = flat @ flat.t()
+    least = (FINE * products.diagonal().max()).clamp(min=1e-200)
+    products.diagonal().add_(least)  # it has no inverse: the points have mean zero
+    return torch.linalg.cholesky(products), products
 
 
-def k_means(points: Floats, k: int, keys: UInts) -> Tensor:
-    """A partition of the clients into k groups: [m]."""
-    from sklearn.cluster import KMeans  # here: see core/metrics.py
-
-    found = KMeans(k, n_init=10, random_state=0).fit_predict(points[np.argsort(keys, kind="stable")])
-    return _placed(found.astype(np.int64), keys)
+def by_k_means(points: Tensor, k: int, keys: UInts) -> Tensor:
+    """A partition of the clients into k groups by k-means: [m]."""
+    order = torch.from_numpy(np.argsort(keys, kind="stable")).to(points.device)
+    return _placed(k_means(points[order], k).numpy(), keys)
 
 
-def ward(points: Floats, k: int, keys: UInts) -> Tensor:
-    """The same by Ward's tree. Distances of points around zero come from one product."""
+def ward(products: Tensor, k: int, keys: UInts) -> Tensor:
+    """The same by Ward's tree, of points whose products with each other are given: [m, m]."""
     from scipy.cluster.hierarchy import cut_tree, linkage
     from scipy.spatial.distance import squareform
 
-    points = points[np.argsort(keys, kind="stable")]
-    gram = points @ points.T
-    square = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
-    above = squareform(square, force="tovector", checks=False)
-    tree = linkage(np.sqrt(np.maximum(above, 0, out=above), out=above), "ward")
+    order = torch.from_numpy(np.argsort(keys, kind="stable")).to(products.device)
+    products = products[order][:, order]
+    length = products.diagonal().clone()
+    apart = products.mul_(-2).add_(length).add_(length[:, None]).clamp_(min=0).sqrt_()
+    tree = linkage(squareform(apart.cpu().numpy(), force="tovector", checks=False), "ward")
     return _placed(cut_tree(tree, k)[:, 0].astype(np.int64), keys)
 
 
@@ -190,15 +184,15 @@ def bisected(updates: Tensor, groups: Tensor, places: Sequence[int], keys: UInts
     """Groups [p] parted in two by the directions of their clients' updates [p, q], the most spread first:
     one part goes to a place of its own, until there are no places left.
     """
-    points, groups = torch.nn.functional.normalize(updates.double()).cpu().numpy(), groups.clone()
+    points, groups = torch.nn.functional.normalize(updates.double()).cpu(), groups.clone()
     for place in places:
-        own = {j: points[groups.numpy() == j] for j in set(groups.tolist())}
-        spread = {j: float(np.square(some - some.mean(0)).sum()) for j, some in own.items()}
+        own = {j: points[groups == j] - points[groups == j].mean(0) for j in set(groups.tolist())}
+        spread = {j: float(some.square().sum()) for j, some in own.items()}
         most = max(sorted(spread), key=lambda j: spread[j])
-        if distinct(torch.from_numpy(own[most]), 2) < 2:
+        if distinct(own[most], 2) < 2:
             break
         inside = groups == most
-        part = k_means(own[most], 2, keys[inside.numpy()])
+        part = by_k_means(own[most], 2, keys[inside.numpy()])
         groups[inside] = torch.where(part == 1, place, most)
     return groups
 

@@ -53,7 +53,7 @@ def loss_silhouette(losses: ArrayLike, label: ArrayLike) -> float | None:
     live = np.unique(own)
     if not 1 < len(live) < len(own):
         return None
-    from sklearn.metrics import silhouette_score  # here: see core/metrics.py
+    from sklearn.metrics import silhouette_score  # here: it takes a second to import
 
     return float(silhouette_score(loss_points(np.asarray(losses, np.float64)[:, live]), own))
 

@@ -120,8 +120,8 @@ def local_solutions(job: Job, restart: int) -> tuple[Params, Tensor, Tensor]:
 def clusters_of(job: Job, solutions: Params) -> Tensor:
     """Line 2 of Algorithm 1: the clusters that the job's clusterer finds among models [m, ...]."""
     flat = torch.cat([value.flatten(1) for value in solutions.values()], dim=1).double()
-    points = points_of(flat) if job.clusterer is None else flat.cpu().numpy()
-    return torch.as_tensor(clusterer_of(job).fit_predict(points)).long()
+    points = points_of(flat)[0] if job.clusterer is None else flat
+    return torch.as_tensor(clusterer_of(job).fit_predict(points.cpu().numpy())).long()
 
 
 def clusterer_of(job: Job) -> Clusterer:
