@@ -96,7 +96,7 @@ def test_captured_steps_are_the_turns_of_core(name: str, known: bool) -> None:
     for t, who in enumerate((np.array([2, 0, 1]), np.array([0, 1, 2]), np.array([2, 1]))):
         own = torch.tensor([1, 0, 1])[: len(who)] if known else None
         data = train.padded(who, CPU, torch.float32)
-        plan = engine._plan(t, who, int(train.sizes[who].max()), data.x)
+        plan = engine._plan(t, who, int(train.sizes[who].max()))
         wanted = engine._mapped_turns(theta, data, plan, own, 0.05)
         assert_alike(engine._captured_steps(theta, data, plan, own, 0.05), wanted)
 
@@ -113,7 +113,7 @@ def test_captured_turns_are_the_turns_of_core(algorithm: str, monkeypatch: pytes
         own = torch.from_numpy(who) if personal else None
         size = evened(int(train.sizes[who].max()), 12)
         data = widened(train.padded(who, CPU, torch.float32), size)
-        plan = engine._plan(t, who, size, data.x)
+        plan = engine._plan(t, who, size)
         wanted = engine._mapped_turns(theta, data, plan, own, job.recipe.step(t))
         assert_alike(engine._captured(theta, data, plan, own, job.recipe.step(t)), wanted)
         theta = {name: value * 1.01 for name, value in theta.items()}
@@ -135,7 +135,7 @@ def test_wider_plans_have_the_same_rows() -> None:
     train = job.federation.train
     engine = VectorisedEngine(job.task, job.recipe, train)
     who = np.array([1])
-    narrow, wide = (engine._plan(3, who, size, train.x) for size in (4, 12))
+    narrow, wide = (engine._plan(3, who, size) for size in (4, 12))
     assert narrow.steps is not None
     assert wide.steps is not None
     assert narrow.steps.shape == (1, 2, 4)  # two epochs of one batch

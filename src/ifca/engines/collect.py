@@ -59,10 +59,6 @@ class Collected:
 
     def add(self, place: Tensor, reply: ClientReply) -> None:
         """The replies of some clients: place [c] among the p, reply with a leading dimension c."""
-        self.identity[place] = reply.identity.cpu()
-        self.loss[place] = reply.losses.gather(1, reply.identity[:, None])[:, 0].cpu()
-        if self.losses is not None:
-            self.losses[place] = reply.losses.cpu()
         if self.clipped is not None:
             update, self.clipped[place] = clipped(self.recipe, self.theta, reply)
             reply = reply._replace(update=update)
@@ -72,6 +68,10 @@ class Collected:
             self.kept.add(place, reply.update)
         if self.needs.sketch is not None:
             self.sketch[place] = self.needs.sketch.of(change(self.recipe, self.theta, reply)).cpu()
+        own = reply.losses.gather(1, reply.identity[:, None])[:, 0]
+        self.identity[place], self.loss[place] = reply.identity.cpu(), own.cpu()  # last: they wait for a GPU
+        if self.losses is not None:
+            self.losses[place] = reply.losses.cpu()
 
     def replies(self) -> Replies:
         """What the server is given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -138,23 +139,24 @@ class VectorisedEngine:
         """The turns of one chunk."""
         like, step = next(iter(theta.values())), self.recipe.step(t)
         data = self.clients.padded(who, like.device, like.dtype)
-        plan = self._plan(t, who, int(self.clients.sizes[who].max()), like)
+        plan = self._plan(t, who, int(self.clients.sizes[who].max()))
         if not like.is_cuda or plan.steps is None:
-            return self._mapped_turns(theta, data, plan, own, step)
+            return self._mapped_turns(theta, data, on(plan, like.device), own, step)
         papers = self.client is client_round and self.recipe.option == "model"
         if papers:
             return self._captured_steps(theta, data, plan, own, step)
         size = evened(data.x.shape[1], int(self.clients.sizes.max()))
-        return self._captured(theta, widened(data, size), self._plan(t, who, size, like), own, step)
+        plan = on(self._plan(t, who, size), like.device)
+        return self._captured(theta, widened(data, size), plan, own, step)
 
-    def _plan(self, t: int, who: NDArray[np.int64], size: int, like: Tensor) -> Plan:
-        """The plans of a chunk, as wide as if one more client had so many samples."""
+    def _plan(self, t: int, who: NDArray[np.int64], size: int) -> Plan:
+        """The plans of a chunk, as wide as if one more client had so many samples; in main memory."""
         keys, sizes = (
             np.append(self.clients.keys[who], np.uint64(0)),
             np.append(self.clients.sizes[who], size),
         )
         plan = make_plan(self.recipe, t, keys, sizes, self.task.draws)
-        return on(Plan(*(None if part is None else part[:-1] for part in plan)), like.device)
+        return Plan(*(None if part is None else part[:-1] for part in plan))
 
     def _mapped_turns(
         self, theta: Params, data: Data, plan: Plan, own: Tensor | None, step: float | Tensor
@@ -180,14 +182,23 @@ class VectorisedEngine:
             self._by_hand = self._conv is not None
             if self._conv is not None:
                 self._graphed = GraphedSteps(self._conv.captured_step, int(self.clients.sizes.max()))
+        judge = partial(self._estimates, theta, data)
         if self._conv is not None:
             images = self._conv.prepare(data)
-            j, losses = self._conv.estimate(theta, images, plan.identity, own)
+            judge = partial(self._conv.estimate, theta, images)
             data = images if self.task.augment is None else data
-        else:
-            j, losses = self._estimates(theta, data, plan.identity, own)
-        begin = begun(select(theta, j), self._optimiser)
-        return ClientReply(j, losses, self._graphed(begin, data, plan.steps, plan.draws, step))
+        rows = on(Plan(plan.identity, None), data.x.device).identity
+
+        def steps(j: Tensor) -> Params:
+            begin = begun(select(theta, j), self._optimiser)
+            assert plan.steps is not None
+            return self._graphed(begin, data, plan.steps, plan.draws, step)
+
+        if own is None or self.task.augment is not None:  # whose batches are other images
+            j, losses = judge(rows, own)
+            return ClientReply(j, losses, steps(j))
+        update = steps(own)  # the host asks for losses while the GPU takes them
+        return ClientReply(*judge(rows, own), update)
 
     def _estimates(
         self, theta: Params, data: Data, rows: Tensor | None, own: Tensor | None

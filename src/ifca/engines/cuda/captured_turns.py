@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.utils._pytree import tree_map
 
 from ifca.core.sampling import Plan
 from ifca.core.types import ClientReply, Data, Params
-from ifca.engines.cuda.streams import Streams, copy, some_of
+from ifca.engines.cuda.streams import Streams, copy, each, some_of
 
 Given = tuple[Data, Plan, Tensor | None]
 """Data and plans of c clients [c, ...], and the one model that each is sent; None: all."""
@@ -80,7 +79,7 @@ class CapturedTurns:
     def _capture(self, given: Given) -> Captured:
         step = self._step
         assert step is not None
-        held: Given = tree_map(lambda part: None if part is None else part.clone(), given)
+        held: Given = each(torch.clone, given)
         reply = self._turns(self._theta, *held, step)
         graph = self._streams.captured(lambda: copy(reply, self._turns(self._theta, *held, step)))
         return Captured(graph, held, reply)
@@ -88,7 +87,7 @@ class CapturedTurns:
 
 def _room(reply: ClientReply, count: int) -> ClientReply:
     """For the replies of so many clients."""
-    result: ClientReply = tree_map(lambda part: part.new_empty(count, *part.shape[1:]), reply)
+    result: ClientReply = each(lambda part: part.new_empty(count, *part.shape[1:]), reply)
     return result
 
 

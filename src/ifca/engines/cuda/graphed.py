@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_map
 
 from ifca.core.client import batch_of, local_step, optimised_step
 from ifca.core.optimisers import Moments, Optimiser
 from ifca.core.types import Data, Params, Task
-from ifca.engines.cuda.streams import Streams, copy, evened, some_of
+from ifca.engines.cuda.streams import Streams, copy, each, evened, some_of
 
 
 class Steps(NamedTuple):
@@ -49,7 +48,8 @@ def mapped_step(task: Task, optimiser: Optimiser, *, compiled: bool) -> Step:
 
 def begun(theta: Params, optimiser: Optimiser) -> Steps:
     """Before the first step of clients that start at theta [c, ...]."""
-    moments: Moments = vmap(optimiser.begin)(theta)
+    c, one = len(next(iter(theta.values()))), optimiser.begin({name: v[0] for name, v in theta.items()})
+    moments: Moments = each(lambda part: part.repeat(c, *[1] * part.dim()), one)
     return Steps(theta, moments, {} if optimiser.plain else theta)
 
 
@@ -77,9 +77,9 @@ class GraphedSteps:
         self._captured: dict[tuple[Any, ...], Captured] = {}
 
     def __call__(self, begin: Steps, data: Data, steps: Tensor, draws: Tensor | None, gamma: float) -> Params:
-        """steps, draws: [c, steps, batch], rows of each step. The models after the last step."""
-        plan = [steps] if draws is None else [steps, draws]
-        c, left = len(data.x), (steps >= 0).any(2).cpu()
+        """steps, draws: [c, steps, batch], rows of each step, in main memory. The models after the last step."""
+        c, left = len(data.x), (steps >= 0).any(2)
+        plan = [part.to(data.x.device) for part in ([steps] if draws is None else [steps, draws])]
         at_once = 1 if self._alone else c
         result = {name: torch.empty_like(value) for name, value in begin.theta.items()}
         for part, stream, number in self._streams.parts(c, at_once):
@@ -114,7 +114,7 @@ class GraphedSteps:
 
     def _made(self, begin: Steps, data: Data, gamma: float, plan: list[Tensor]) -> Captured:
         """Room for so many clients. plan: rows of a step [c, batch], and perhaps draws to augment them by."""
-        now: Steps = tree_map(torch.clone, begin)
+        now: Steps = each(torch.clone, begin)
         samples = Data(*(part.new_zeros(len(part), self._rows, *part.shape[2:]) for part in data))
         size = torch.full((), gamma, device=data.x.device, dtype=data.weight.dtype)
         return Captured(now, samples, size, tuple(part.clone() for part in plan), {})

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 STREAMS = 4
 GROWTH = 1.25  # sizes are rounded up to about powers of this
@@ -53,12 +52,28 @@ class Streams:
 
 def some_of(parts: Any, rows: slice) -> Any:
     """Some clients of what has a leading dimension of clients."""
-    return tree_map(lambda part: None if part is None else part[rows], parts)
+    return each(lambda part: part[rows], parts)
 
 
 def copy(to: Any, given: Any) -> None:
-    """From tensor to tensor of the same structure; None: there is none."""
-    tree_map(lambda a, b: None if a is None else a.copy_(b), to, given)
+    """From tensor to tensor of the same structure."""
+    each(lambda a, b: a.copy_(b), to, given)
+
+
+def each(function: Callable[..., Any], *parts: Any) -> Any:
+    """A function of every tensor in dicts, lists and named tuples of them; None: there is none.
+
+    torch's tree_map does this and more, and takes a millisecond in a round.
+    """
+    first = parts[0]
+    if first is None:
+        return None
+    if isinstance(first, dict):
+        return {name: each(function, *(part[name] for part in parts)) for name in first}
+    if isinstance(first, (list, tuple)):
+        found = [each(function, *some) for some in zip(*parts, strict=True)]
+        return type(first)._make(found) if hasattr(first, "_make") else type(first)(found)
+    return function(*parts)
 
 
 def evened(size: int, largest: int) -> int:
