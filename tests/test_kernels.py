@@ -25,6 +25,7 @@ from ifca.engines.cuda import fused
 from ifca.engines.cuda.chain import chain_of
 from ifca.engines.cuda.convnet import ConvNet
 from ifca.engines.loop import LoopEngine
+from ifca.engines.precision import Precision, products
 from ifca.models import mlp
 from ifca.models.networks import ResponseNorm
 from ifca.training import Job
@@ -72,9 +73,13 @@ def models(job: Job, *, pixels: bool) -> Params:
         ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True, **STABLE}),
         ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9, **STABLE}),
         ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient", **STABLE}),
+        ((5, 7, 6), True, (20,), None, None, {"local_steps": 70}),  # S is a sum in two parts, in TF32 too
+        ((5, 7, 6), True, (20, 17), None, None, {"local_steps": 70, "step_size": 0.01}),
     ],
 )
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
 def test_a_whole_round_is_the_loop_s(
+    precision: Precision,
     sizes: tuple[int, ...],
     pixels: bool,
     hidden: tuple[int, ...],
@@ -103,24 +108,27 @@ def test_a_whole_round_is_the_loop_s(
     needs = Needs(losses=True, sketch=make_sketch(double, 0))
     exact = LoopEngine(replace(job, precision="float64").task, job.recipe, federation.train)
     want = exact.train(double, some, sent, 0, needs)
-    whole = fused.FusedRound(job.task, job.recipe, federation.train, CPU)
+    with products(precision):
+        whole = fused.FusedRound(job.task, job.recipe, federation.train, CPU)
     for _ in range(3):
         step, sketch = job.recipe.step(0), make_sketch(theta, 0)
         identity, losses, total, drawn = whole(theta, some, sent, step, sketch)
+    assert whole.single == (precision == "tf32")
+    most, near = (3e-2, 1e-3) if whole.single else (3e-6, 1e-6)  # gradients partly cancel each other
     settled = "stable_after" in settings
     assert ((1,) in whole.places.kept) == settled
     assert torch.equal(identity, want.identity)
     if want.losses is not None:
         asked = want.losses.isfinite()
-        torch.testing.assert_close(losses.double()[asked], want.losses[asked], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(losses.double()[asked], want.losses[asked], rtol=near, atol=near)
     torch.testing.assert_close(total.weight, want.total.weight)
     for name, value in want.total.total.items():
         at = double[name] if job.recipe.option == "model" else torch.zeros_like(double[name])
         moved = value - want.total.weight.reshape(-1, *[1] * (value.dim() - 1)) * at
-        assert float((total.total[name] - value).norm() / moved.norm()) < 3e-6, name
+        assert float((total.total[name] - value).norm() / moved.norm()) < most, name
     assert want.sketch is not None
     assert drawn is not None
-    assert float((drawn - want.sketch).norm() / want.sketch.norm()) < 3e-6
+    assert float((drawn - want.sketch).norm() / want.sketch.norm()) < most
 
 
 @pytest.mark.parametrize("hidden", [(20,), (20, 33)])

@@ -40,6 +40,13 @@ def _has_bfloat16() -> bool:
     return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
 
 
+def allows_tf32() -> bool:
+    """Whether the user asked for it: what products() has set."""
+    import torch
+
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
 @contextmanager
 def products(precision: Precision) -> Iterator[None]:
     """Set torch's switches for products, and set them back; torch by itself lets convolutions use TF32."""

@@ -15,6 +15,7 @@ from ifca.engines.cuda import convnet
 from ifca.engines.cuda.chain import chain_of
 from ifca.engines.cuda.convnet import ConvNet
 from ifca.engines.cuda.graphed import Steps
+from ifca.engines.precision import allows_tf32
 
 AT_ONCE = 4096  # images that models are judged on at a time, all models together
 
@@ -31,11 +32,6 @@ def conv_steps(task: Task, x: Tensor, clients: int) -> ConvSteps | None:
         return None
     precision = "tf32" if allows_tf32() else "tf32x3"
     return ConvSteps(task, ConvNet(chain, x[0, :1], task.low, precision, clients))
-
-
-def allows_tf32() -> bool:
-    """Whether the user asked for it (engines/precision.py)."""
-    return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 class ConvSteps:

@@ -2,7 +2,7 @@
 
 A float32 matrix times a power of two is the sum of two fp16 matrices to 22 bits, so X W is one fp16 product
 of X's and W's parts side by side (fused_rows.py), with exact products and float32 accumulation: no TF32
-anywhere. The bias is one more column of X. The local steps are Triton kernels (fused_steps.py), what is
+anywhere. Where the user asks for TF32 it is one part, of as many bits. The bias is one more column of X. The local steps are Triton kernels (fused_steps.py), what is
 left to add is in fused_sums.py. The many small launches are replayed as CUDA graphs: one for everybody, and
 one for each size, rounded up, that the participants of a round have together.
 """
@@ -27,6 +27,7 @@ from ifca.engines.cuda.fused_rows import FusedRows, bytes_of, full_precision
 from ifca.engines.cuda.fused_sums import Judged, Moved, Turns, cluster_sum, product, sketches
 from ifca.engines.cuda.halves import powers_of_two
 from ifca.engines.cuda.sent import Sent
+from ifca.engines.precision import allows_tf32
 from ifca.methods.aggregation import weighs
 
 try:
@@ -36,6 +37,7 @@ try:
 except ImportError:  # Triton is optional: without it the plain fast path runs on the GPU too
     kernels = None  # type: ignore[assignment]
 
+HIGHEST_Z = 2.0**15  # half of fp16's largest number
 Take = Callable[..., Tensor]
 """Memory by a name, a shape and a dtype."""
 
@@ -69,7 +71,9 @@ class FusedRound:
         assert task.first.dense is not None
         self.recipe, self.dense = recipe, task.first.dense
         self.names = (task.first.weight, task.first.bias, *(name for pair in self.dense for name in pair))
-        self.rows = FusedRows(clients, device)
+        self.single = allows_tf32()  # one fp16 number for each has as many bits
+        self.type = torch.float16 if self.single else torch.float32  # of z
+        self.rows = FusedRows(clients, device, single=self.single)
         self.gamma = torch.zeros((), device=device)
         self.held: Params = {}  # the models, where the graphs read them
         self.places = Places(
@@ -129,7 +133,7 @@ class FusedRound:
         """Lines 6 and 7 of Algorithm 2; and the order of the rows by cluster."""
         (k, h, _), tiles = self.held[self.names[0]].shape, turns.tiles
         both, unit = self._first_layers()
-        z = product(turns.x, both, take("z", (len(turns.x), k * h)))
+        z = product(turns.x, both, take("z", (len(turns.x), k * h), self.type))
         losses = self._losses(turns, z, unit, take, None)
         identity = torch.where(turns.known >= 0, turns.known, core.identity(losses))
         at, size = tiles.start * z.stride(0) + identity * h, tiles.size.long()
@@ -144,7 +148,7 @@ class FusedRound:
         """The same where everybody is sent one model, whose clients stand together up to a row of ends."""
         (k, h, _), rows, known = self.held[self.names[0]].shape, len(turns.x), turns.known
         both, unit = self._first_layers()
-        z, members = take("z", (rows, h)), self._members(turns, known)
+        z, members = take("z", (rows, h), self.type), self._members(turns, known)
         for j, (start, end) in enumerate(zip([0, *ends], ends, strict=False)):
             if end > start:
                 product(turns.x[start:end], both[:, j * h : (j + 1) * h], z[start:end])
@@ -161,11 +165,15 @@ class FusedRound:
         wide[: rows.d] = weight.reshape(k * h, -1).t()
         wide[rows.d] = bias.reshape(-1)
         wide *= rows.unit[:, None]
-        up = powers_of_two(wide.abs().amax(), 256.0)
+        if self.single:  # no z is longer than the longest row times the longest column
+            up = powers_of_two(torch.linalg.vector_norm(wide, dim=0).amax() * rows.longest, HIGHEST_Z)
+        else:
+            up = powers_of_two(wide.abs().amax(), 256.0)
         wide *= up
         high = wide.half()
         low = (wide - high.float()).half()
-        return torch.cat([high, low] if rows.pixels else [high, low, high]), 1 / up
+        parts = [high] if self.single else [high, low] if rows.pixels else [high, low, high]
+        return torch.cat(parts), 1 / up
 
     def _losses(self, turns: Turns, z: Tensor, unit: Tensor, take: Take, own: Tensor | None) -> Tensor:
         """Of every client under every model: [p, k]; under its own, of which z is then: [p, 1]."""
@@ -181,8 +189,8 @@ class FusedRound:
 
     def _steps(self, turns: Turns, judged: Judged, take: Take) -> Moved:
         """Local steps; of option I the gradient, which is what one step moves by."""
-        forward = self._forward(turns, judged.z, judged.unit, take)
         tau = self.recipe.local_steps if self.recipe.option == "model" else 1
+        forward = self._forward(turns, judged.z, judged.unit, take)
         moved: Moved = kernels.local_steps(forward, judged, self.rows.grams, self.gamma, tau, take)
         return moved
 

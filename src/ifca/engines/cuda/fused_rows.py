@@ -2,7 +2,7 @@
 
 Rows stand one client after the other, whatever the clients' sizes. A row is [x 1] times a vector of units.
 Pixels are whole numbers up to 255, exact in fp16; their unit is 1/255. A float is the sum of two fp16 numbers
-to 22 bits of its column's largest, in a unit that is a power of two.
+to 22 bits of its column's largest, in a unit that is a power of two. For TF32 a float is one of them.
 """
 
 from __future__ import annotations
@@ -63,24 +63,30 @@ def _padded(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 class FusedRows:
     """All clients' samples; made once for a run."""
 
-    def __init__(self, clients: Clients, device: torch.device) -> None:
-        self.sizes, self.offsets = clients.sizes, clients.offsets
+    def __init__(self, clients: Clients, device: torch.device, *, single: bool = False) -> None:
+        """single: floats, and so Gram matrices, are one fp16 number each."""
+        self.sizes, self.offsets, self.single = clients.sizes, clients.offsets, single
         self.device, self.pixels = device, clients.x.dtype == torch.uint8
         self.d = int(clients.x[0].numel())
         self.width = _width(self.d)
-        rows = int(self.offsets[-1])
+        rows, parts = int(self.offsets[-1]), 1 if single else 2 if self.pixels else 3
         self.unit = self._units(clients)
-        self.x = torch.zeros(rows, (2 if self.pixels else 3) * self.width, dtype=torch.float16, device=device)
+        self.x = torch.zeros(rows, parts * self.width, dtype=torch.float16, device=device)
         self.y = torch.empty(rows, dtype=torch.int32, device=device)
         for at in _slices(rows, self.d):
             self._fill(at, *clients.at(at))
+        lengths = [_lengths(self.x[at, : self.width]).amax() for at in _slices(rows, self.d)]
+        self.longest = torch.stack(lengths).amax()  # row, in units
         self.scale = torch.ones(len(self.sizes), device=device)
         wide = _padded(self.sizes)
         order = np.argsort(wide, kind="stable")  # Gram matrices of one width follow each other
         self._gram_at = np.empty(len(wide), np.int64)
         self._gram_at[order] = np.cumsum(wide[order] ** 2) - wide[order] ** 2
-        high, low = (torch.zeros(int((wide**2).sum()), dtype=torch.float16, device=device) for _ in range(2))
-        self.grams = high, low
+        size = int((wide**2).sum())
+        self._grams = [
+            torch.zeros(size, dtype=torch.float16, device=device) for _ in range(1 if single else 2)
+        ]
+        self.grams = self._grams[0], self._grams[-1]
         for same in np.split(order, np.flatnonzero(np.diff(wide[order])) + 1):
             for some in np.array_split(same, -(-len(same) * int(wide[same[0]]) * self.d // PIECE)):
                 self._fill_grams(clients, some, int(wide[same[0]]))
@@ -96,16 +102,16 @@ class FusedRows:
         return unit
 
     def _fill(self, at: slice, x: Tensor, y: Tensor) -> None:
-        """Some rows: [X X] of pixels, [high high low] of floats; with a one for the bias."""
+        """Some rows: [X X] of pixels, [high high low] of floats, [high] alone; with a one for the bias."""
         self.y[at] = y.to(self.device, torch.int32)
         raw = x.to(self.device).flatten(1).float()
         raw = raw if self.pixels else raw / self.unit[: self.d]
         high = raw.half()
         parts = [high, high] if self.pixels else [high, high, (raw - high.float()).half()]
-        for i, part in enumerate(parts):
+        for i, part in enumerate(parts[:1] if self.single else parts):
             self.x[at, i * self.width : i * self.width + self.d] = part
-        for i in range(2):
-            self.x[at, i * self.width + self.d] = 255.0 if self.pixels else 1.0
+            if i < 2:
+                self.x[at, i * self.width + self.d] = 255.0 if self.pixels else 1.0
 
     def _fill_grams(self, clients: Clients, who: NDArray[np.int64], wide: int) -> None:
         """G = X X' + 1 1' of some clients whose matrices follow each other, times a power of two each."""
@@ -118,9 +124,9 @@ class FusedRows:
         self.scale[torch.from_numpy(who).to(self.device)] = scale
         g *= scale[:, None, None]
         begin = int(self._gram_at[who[0]])
-        high, low = (part[begin : begin + g.numel()].view_as(g) for part in self.grams)
-        high.copy_(g)
-        low.copy_(g - high.float())
+        for part in self._grams:
+            high = part[begin : begin + g.numel()].view_as(g).copy_(g)
+            g -= high
 
     def tiles(self, who: NDArray[np.int64], *, exact: bool) -> Tiles:
         """Of some clients, in their order, in main memory; unless exact with room for some more rows."""
@@ -149,9 +155,14 @@ class FusedRows:
         """The rows of some clients."""
         return torch.from_numpy(rows_of(self.offsets, who)).to(self.device)
 
+    @property
+    def count(self) -> int:
+        """Parts of a number."""
+        return 1 if self.pixels or self.single else 2
+
     def parts(self, x: Tensor, rows: Tensor | None) -> Tensor:
         """Some rows of X (None: all) as fp16 parts side by side, each part once."""
-        count, width = 1 if self.pixels else 2, self.width
+        count, width = self.count, self.width
         once = slice((count - 1) * width, (2 * count - 1) * width)
         if rows is None:
             return x[:, once]
@@ -161,9 +172,14 @@ class FusedRows:
     def features(self, x: Tensor) -> Tensor:
         """Some rows as floats in their own units: [rows, d]."""
         whole = x[:, : self.d].float()
-        if not self.pixels:
+        if self.count == 2:
             whole += x[:, 2 * self.width : 2 * self.width + self.d]
         return whole * self.unit[: self.d]
+
+
+def _lengths(x: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(x.float(), dim=1)
+    return found
 
 
 def _evened(count: int) -> int:
@@ -182,11 +198,9 @@ def _slices(rows: int, d: int) -> Iterator[slice]:
 def full_precision() -> Iterator[None]:
     """fp32 products without TF32 and fp16 products that reduce in float32, whatever the caller has set."""
     flags = torch.backends.cuda.matmul
-    before = flags.allow_fp16_reduced_precision_reduction, torch.get_float32_matmul_precision()
-    flags.allow_fp16_reduced_precision_reduction = False
-    torch.set_float32_matmul_precision("highest")
+    before = flags.allow_fp16_reduced_precision_reduction, flags.allow_tf32
+    flags.allow_fp16_reduced_precision_reduction = flags.allow_tf32 = False
     try:
         yield
     finally:
-        flags.allow_fp16_reduced_precision_reduction = before[0]
-        torch.set_float32_matmul_precision(before[1])
+        flags.allow_fp16_reduced_precision_reduction, flags.allow_tf32 = before

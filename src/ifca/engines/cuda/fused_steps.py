@@ -20,6 +20,7 @@ from ifca.engines.cuda.sent import Halves, Layers, Sent
 FORWARD = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}  # measured on an H200
 BACKWARD = {"hidden": 64, "warps": 4}
 LAYER = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}
+FEW = 64  # steps after which S, rounded to TF32's bits in each, is still as exact as the products
 SLOPE = {"out": 64, "in": 128, "deep": 32, "stages": 3, "warps": 4}
 
 
@@ -27,10 +28,11 @@ class Forward:
     """Activations and logits of all rows, each client under a model of some layers."""
 
     def __init__(self, turns: Turns, z: Tensor, unit: Tensor, sent: Sent, take) -> None:
-        """z: [rows, k h], only read, to be multiplied by unit."""
-        self.turns, self.z, self.unit, self.sent = turns, z, unit, sent
+        """z: [rows, k h], only read, to be multiplied by unit; of fp16 numbers where others are one, too."""
+        self.turns, self.z, self.unit, self.sent, self.low = turns, z, unit, sent, z.dtype == torch.float32
         self.wide, self.widths = SMALL if turns.small else ROWS, sent.widths()
-        self.r = [_room(take, f"r{i}", (len(turns.y), h)) for i, h in enumerate(self.widths)]
+        rooms = ((f"r{i}", (len(turns.y), h)) for i, h in enumerate(self.widths))
+        self.r = [_room(take, *room, self.low) for room in rooms]
         self.blocks = [min(FORWARD["hidden"], max(16, triton.next_power_of_2(h))) for h in self.widths]
         self.pieces = triton.cdiv(self.widths[-1], self.blocks[-1])
         self.logits = take("logits", (self.pieces, len(turns.y), sent.cp))
@@ -47,7 +49,7 @@ class Forward:
         _forward[(len(tiles.client) * triton.cdiv(h, self.blocks[0]),)](
             *of_tile, tiles.start, self.z, at, *grams, tiles.gram, *s, *self.r[0], ss, self.turns.scale,
             self.unit, gamma, *tail, self.z.stride(0), h, cp, self.wide, self.blocks[0], FORWARD["deep"],
-            FORWARD["stages"], moved is None, len(self.r) == 1, num_warps=FORWARD["warps"], num_stages=1,
+            FORWARD["stages"], moved is None, len(self.r) == 1, self.low, num_warps=FORWARD["warps"], num_stages=1,
             maxnreg=FORWARD["registers"],
         )  # fmt: skip
         for i, (weight, bias) in enumerate(zip(layers.hidden, layers.biases, strict=True)):
@@ -55,7 +57,7 @@ class Forward:
             _layer[(len(tiles.client) * triton.cdiv(out, block),)](
                 *of_tile, tiles.start, *self.r[i], *weight, bias,
                 self.sent.units[i], *self.r[i + 1], *tail, wide, out, cp, self.wide, block, LAYER["deep"],
-                LAYER["stages"], i + 2 == len(self.r), num_warps=LAYER["warps"], num_stages=1,
+                LAYER["stages"], i + 2 == len(self.r), self.low, num_warps=LAYER["warps"], num_stages=1,
                 maxnreg=LAYER["registers"],
             )  # fmt: skip
 
@@ -67,7 +69,7 @@ def layer_losses(forward: Forward, own: Tensor | None) -> Tensor:
     """
     turns, sent = forward.turns, forward.sent
     tiles, k = turns.tiles, 1 if own is not None else len(sent.out)
-    found, stride = forward.z.new_empty(len(tiles.client), k), forward.z.stride(0)
+    found, stride = torch.empty(len(tiles.client), k, device=forward.z.device), forward.z.stride(0)
     for j in range(k):
         whose = torch.full_like(tiles.start, j) if own is None else own
         forward(sent.layers, whose, tiles.start * stride + j * forward.widths[0], None)
@@ -79,7 +81,7 @@ def layer_losses(forward: Forward, own: Tensor | None) -> Tensor:
 
 
 def local_steps(forward: Forward, judged: Judged, grams: Halves, gamma: Tensor, tau: int, take) -> Moved:
-    """All local steps of all clients: a S as two fp16 parts [rows, 2 h], each client's from its row of
+    """All local steps of all clients: a S as fp16 parts [rows, 2 h or h], each client's from its row of
     cluster order on, times the power of two us; us; and the summed gradients of its layers after the first.
     """
     turns, sent = forward.turns, forward.sent
@@ -114,18 +116,20 @@ class Backward:
             powers_of_two((bounds[0] * turns.a.abs()).amax(), 2048.0),
             powers_of_two(share, 512.0),
         )
+        low, self.sums = forward.low, forward.low or tau > FEW
         self.d = [
-            _room(take, f"d{i}", (rows, width)) for i, width in enumerate(widths)
+            _room(take, f"d{i}", (rows, width), low or (self.sums and i == 0))
+            for i, width in enumerate(widths)
         ]  # of the first layer S
         self.signal, self.parts = (
-            _room(take, "p", (rows, sent.cp)),
-            take("parts", (rows, 2 * widths[0]), torch.float16),
+            _room(take, "p", (rows, sent.cp), low),
+            take("parts", (rows, (2 if low else 1) * widths[0]), torch.float16),
         )
         hidden = list(enumerate(sent.hidden))
         self.held = Layers(
-            [_room(take, f"w{i}", (p, *weight.shape[1:])) for i, (weight, _) in hidden],
+            [_room(take, f"w{i}", (p, *weight.shape[1:]), low) for i, (weight, _) in hidden],
             [take(f"b{i}", (p, bias.shape[1])) for i, (_, bias) in hidden],
-            _room(take, "w", (p, h, sent.cp)),
+            _room(take, "w", (p, h, sent.cp), low),
             take("bias", (p, sent.cp)),
         )
         self.slopes = [take(f"m{i}", (p, *weight.shape[1:])) for i, (weight, _) in hidden]
@@ -147,14 +151,14 @@ class Backward:
         turns, tiles, h, cp = forward.turns, forward.turns.tiles, forward.widths[-1], sent.cp
         _signal[(triton.cdiv(len(turns.y), 128),)](
             tiles.whose, tiles.size, forward.logits, layers.bias, whose, turns.y, *self.signal, self.ps,
-            len(turns.y), cp, forward.pieces, 128, num_warps=4,
+            len(turns.y), cp, forward.pieces, 128, forward.low, num_warps=4,
         )  # fmt: skip
         block = min(BACKWARD["hidden"], forward.blocks[-1])
         _backward[(len(tiles.client) * triton.cdiv(h, block),)](
             tiles.client, tiles.first, tiles.size, tiles.start, *forward.r[-1], *self.d[-1], *layers.last,
             whose, sent.units[-1], *self.signal, self.ps, self.grad, self.units[-1],
             *self._order(), h, cp, forward.wide, block, first or not only, last and only,
-            num_warps=BACKWARD["warps"], num_stages=1,
+            forward.low, self.sums if only else forward.low, num_warps=BACKWARD["warps"], num_stages=1,
         )  # fmt: skip
 
     def _between(self, i: int, layers: Layers, whose: Tensor, *, add: bool, last: bool) -> None:
@@ -165,7 +169,7 @@ class Backward:
             tiles.client, tiles.first, tiles.size, tiles.start, *self.d[i + 1], self.units[i + 1],
             *layers.hidden[i], whose, forward.sent.units[i], *forward.r[i], *self.d[i],
             self.units[i], *self._order(), inner, outer, forward.wide, block, LAYER["deep"], LAYER["stages"],
-            add, last, num_warps=LAYER["warps"], num_stages=1, maxnreg=LAYER["registers"],
+            add, last, forward.low, self.sums if i == 0 else forward.low, num_warps=LAYER["warps"], num_stages=1, maxnreg=LAYER["registers"],
         )  # fmt: skip
 
     def _slopes(self, i: int, *, first: bool) -> None:
@@ -180,7 +184,7 @@ class Backward:
             tiles.size, tiles.start, *self.d[i + 1], self.units[i + 1], *forward.r[i], self.slopes[i],
             self.of_bias[i], *sent.hidden[i], self.judged.identity, *self.held.hidden[i],
             self.held.biases[i], sent.units[i], self.gamma, inner, outer, outs, ins, SLOPE["deep"],
-            SLOPE["stages"], first, num_warps=SLOPE["warps"], num_stages=1,
+            SLOPE["stages"], first, self.forward.low, num_warps=SLOPE["warps"], num_stages=1,
         )  # fmt: skip
 
     def _update(self, *, first: bool) -> None:
@@ -189,7 +193,7 @@ class Backward:
         block = min(1024, triton.next_power_of_2((h + 1) * sent.cp))
         _update[(len(tiles.size), triton.cdiv((h + 1) * sent.cp, block))](
             self.grad, tiles.tile, tiles.size, self.moved, sent.whole, self.judged.identity, *self.held.last,
-            self.held.bias, sent.units[-1], self.gamma, h, sent.cp, ROWS, block, first, num_warps=4,
+            self.held.bias, sent.units[-1], self.gamma, h, sent.cp, ROWS, block, first, self.forward.low, num_warps=4,
         )  # fmt: skip
 
     def _order(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -197,6 +201,7 @@ class Backward:
         return self.parts, self.judged.to, self.forward.turns.a, self.us
 
 
-def _room(take, name: str, shape: tuple[int, ...]) -> Halves:
-    """Memory for two fp16 parts."""
-    return take(f"{name}h", shape, torch.float16), take(f"{name}l", shape, torch.float16)
+def _room(take, name: str, shape: tuple[int, ...], low: bool) -> Halves:
+    """Memory for two fp16 parts, or for one."""
+    high = take(f"{name}h", shape, torch.float16)
+    return high, take(f"{name}l", shape, torch.float16) if low else high

@@ -61,13 +61,13 @@ def cluster_sum(
     """
     parts, scale, *rest = moved
     (k, h, _), width, d = theta[names[0]].shape, data.width, data.d
-    count = 1 if data.pixels else 2  # fp16 parts of X
-    slopes, at = torch.zeros(k, count * width, 2 * h, device=x.device), 0
+    count = data.count
+    slopes, at = torch.zeros(k, count * width, parts.shape[1], device=x.device), 0
     for j, rows in enumerate(members):
         if rows:
             product(x[at : at + rows].t(), parts[at : at + rows], slopes[j])
         at += rows
-    first = slopes.view(k, count, width, 2, h).sum((1, 3)) * (data.unit[:, None] / scale)
+    first = slopes.view(k, count, width, -1, h).sum((1, 3)) * (data.unit[:, None] / scale)
     first = first.transpose(1, 2).double()  # [k, h, width]
     own = (judged.identity == torch.arange(k, device=x.device)[:, None]) * turns.a
     later = [(own @ part.flatten(1)).view(k, *part.shape[1:]).double() for part in rest]
@@ -97,8 +97,8 @@ def sketches(
     seen = torch.empty(len(rows), sketch.width, device=scale.device)
     for at in range(0, len(rows), SOME):
         some = slice(at, at + SOME)
-        high, low = parts[place[some]].float().chunk(2, 1)
-        s = (high + low) / (scale * turns.a[whose[some]][:, None])
+        s = parts[place[some]].float().unflatten(1, (-1, len(sketch.left[weight]))).sum(1)
+        s /= scale * turns.a[whose[some]][:, None]
         x = data.features(turns.x[some])
         seen[some] = (s @ sketch.left[weight]) * (x @ sketch.right[weight]) + s @ sketch.left[bias]
     clients = len(turns.a) - 1
@@ -111,7 +111,7 @@ def sketches(
 
 
 def product(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
-    """Of fp16 matrices, in float32; a CPU, on which this is tested, has no such product."""
-    if a.is_cuda:
-        return torch.mm(a, b, out_dtype=torch.float32, out=out)
-    return torch.mm(a.float(), b.float(), out=out)
+    """Of fp16 matrices, summed in float32; a CPU, on which this is tested, has no such product."""
+    if not a.is_cuda:
+        return out.copy_(a.float() @ b.float())
+    return torch.mm(a, b, out=out) if out.dtype == a.dtype else torch.mm(a, b, out_dtype=out.dtype, out=out)

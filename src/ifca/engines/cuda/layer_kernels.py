@@ -1,6 +1,6 @@
 """Triton kernels of the CUDA path (fused.py): hidden layers between the first and the last one.
 
-Here every client has its own weights [out, in], as two fp16 parts; products are those of fused_kernels.py.
+Here every client has its own weights [out, in], as fp16 parts; products are those of fused_kernels.py.
 Imported only where Triton is there.
 """
 # mypy: ignore-errors
@@ -19,7 +19,7 @@ def _layer(
     client_ptr, first_ptr, size_ptr, start_ptr, a_hi, a_lo, w_hi, w_lo, b_ptr, ws_ptr, r_hi, r_lo,
     o_hi, o_lo, who_ptr, os_ptr, part_ptr, total,
     IN: tl.constexpr, OUT: tl.constexpr, CP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, LAST: tl.constexpr,
+    STAGES: tl.constexpr, LAST: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
     """relu(A W' + b) of BR samples and BH hidden units, to r; LAST: and what they add to the logits."""
     NH: tl.constexpr = (OUT + BH - 1) // BH
@@ -47,19 +47,21 @@ def _layer(
         there = hc[:, None] & (mid[None, :] < IN)
         a1 = tl.load(a_hi + place, mask=inside, other=0.0)
         w1 = tl.trans(tl.load(w_hi + own, mask=there, other=0.0))
-        a2 = tl.load(a_lo + place, mask=inside, other=0.0)
-        w2 = tl.trans(tl.load(w_lo + own, mask=there, other=0.0))
+        if LOW:
+            a2 = tl.load(a_lo + place, mask=inside, other=0.0)
+            w2 = tl.trans(tl.load(w_lo + own, mask=there, other=0.0))
         acc = tl.dot(a1, w1, acc)
-        acc = tl.dot(a1, w2, acc)
-        acc = tl.dot(a2, w1, acc)
+        if LOW:
+            acc = tl.dot(a1, w2, acc)
+            acc = tl.dot(a2, w1, acc)
     z = acc / tl.load(ws_ptr) + tl.load(b_ptr + model * OUT + cols, mask=hc, other=0.0)[None, :]
     own = rows[:, None] * OUT + cols[None, :]
     hi, lo = store_halves(
-        tl.maximum(z, 0.0), r_hi + at * OUT, r_lo + at * OUT, own, ok[:, None] & hc[None, :]
+        tl.maximum(z, 0.0), r_hi + at * OUT, r_lo + at * OUT, own, ok[:, None] & hc[None, :], LOW
     )
     if LAST:
         part_ptr += (t * total + at) * CP
-        add_logits(hi, lo, o_hi, o_lo, model * (OUT * CP), cols, hc, cls, os_ptr, part_ptr, rows, ok, CP)
+        add_logits(hi, lo, o_hi, o_lo, model * (OUT * CP), cols, hc, cls, os_ptr, part_ptr, rows, ok, CP, LOW)
 
 
 @triton.jit
@@ -67,7 +69,7 @@ def _layer_backward(
     client_ptr, first_ptr, size_ptr, start_ptr, d_hi, d_lo, ds_ptr, w_hi, w_lo, who_ptr, ws_ptr, r_hi, r_lo, s_hi, s_lo,
     ss_ptr, parts_ptr, to_ptr, a_ptr, us_ptr,
     IN: tl.constexpr, OUT: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    ADD: tl.constexpr, LAST: tl.constexpr,
+    ADD: tl.constexpr, LAST: tl.constexpr, LOW: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """From D = dF/dz of a layer to that of the one before, of BR samples and BH of its units.
 
@@ -98,27 +100,32 @@ def _layer_backward(
         there = (mid[:, None] < OUT) & hc[None, :]
         d1 = tl.load(d_hi + place, mask=inside, other=0.0)
         w1 = tl.load(w_hi + own, mask=there, other=0.0)
-        d2 = tl.load(d_lo + place, mask=inside, other=0.0)
-        w2 = tl.load(w_lo + own, mask=there, other=0.0)
+        if LOW:
+            d2 = tl.load(d_lo + place, mask=inside, other=0.0)
+            w2 = tl.load(w_lo + own, mask=there, other=0.0)
         acc = tl.dot(d1, w1, acc)
-        acc = tl.dot(d1, w2, acc)
-        acc = tl.dot(d2, w1, acc)
+        if LOW:
+            acc = tl.dot(d1, w2, acc)
+            acc = tl.dot(d2, w1, acc)
     own = rows[:, None] * IN + cols[None, :]
-    r1 = tl.load(r_hi + at * IN + own, mask=both, other=0.0)
-    r2 = tl.load(r_lo + at * IN + own, mask=both, other=0.0)
+    above = tl.load(r_hi + at * IN + own, mask=both, other=0.0) > 0.0
+    if LOW:
+        above = above | (tl.load(r_lo + at * IN + own, mask=both, other=0.0) > 0.0)
     s_hi += at * IN
     s_lo += at * IN
     ss = tl.load(ss_ptr + i)
-    d = tl.where((r1 > 0.0) | (r2 > 0.0), acc * (ss / (tl.load(ds_ptr + i) * tl.load(ws_ptr))), 0.0)
+    d = tl.where(above, acc * (ss / (tl.load(ds_ptr + i) * tl.load(ws_ptr))), 0.0)
     if ADD:
         d += tl.load(s_hi + own, mask=both, other=0.0).to(tl.float32)
-        d += tl.load(s_lo + own, mask=both, other=0.0).to(tl.float32)
+        if SUMS:
+            d += tl.load(s_lo + own, mask=both, other=0.0).to(tl.float32)
     if LAST:
         d *= tl.load(a_ptr + i) * (tl.load(us_ptr) / ss)
-        s_hi = parts_ptr + tl.load(to_ptr + i) * (2 * IN)
+        W: tl.constexpr = 2 * IN if LOW else IN
+        s_hi = parts_ptr + tl.load(to_ptr + i) * W
         s_lo = s_hi + IN
-        own = rows[:, None] * (2 * IN) + cols[None, :]
-    store_halves(d, s_hi, s_lo, own, both)
+        own = rows[:, None] * W + cols[None, :]
+    store_halves(d, s_hi, s_lo, own, both, LOW if LAST else SUMS)
 
 
 @triton.jit
@@ -126,7 +133,7 @@ def _slope(
     size_ptr, start_ptr, d_hi, d_lo, ds_ptr, r_hi, r_lo, moved_ptr, of_bias_ptr, sent_ptr, bias_ptr, id_ptr, w_hi, w_lo, b_ptr,
     ws_ptr, gamma_ptr,
     IN: tl.constexpr, OUT: tl.constexpr, BO: tl.constexpr, BI: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    FIRST: tl.constexpr,
+    FIRST: tl.constexpr, LOW: tl.constexpr,
 ):  # fmt: skip
     """M, the sum of a client's gradients D'A by BO x BI weights, and W_0 - gamma M as parts; likewise by biases."""
     i = tl.program_id(0).to(tl.int64)
@@ -151,12 +158,15 @@ def _slope(
         there = (rows[:, None] < n) & ic[None, :]
         d1 = tl.load(d_hi + own, mask=here, other=0.0)
         r1 = tl.load(r_hi + seen, mask=there, other=0.0)
-        d2 = tl.load(d_lo + own, mask=here, other=0.0)
-        r2 = tl.load(r_lo + seen, mask=there, other=0.0)
+        if LOW:
+            d2 = tl.load(d_lo + own, mask=here, other=0.0)
+            r2 = tl.load(r_lo + seen, mask=there, other=0.0)
         acc = tl.dot(tl.trans(d1), r1, acc)
-        acc = tl.dot(tl.trans(d1), r2, acc)
-        acc = tl.dot(tl.trans(d2), r1, acc)
-        total += tl.sum(d1.to(tl.float32) + d2.to(tl.float32), 0)
+        total += tl.sum(d1.to(tl.float32), 0)
+        if LOW:
+            acc = tl.dot(tl.trans(d1), r2, acc)
+            acc = tl.dot(tl.trans(d2), r1, acc)
+            total += tl.sum(d2.to(tl.float32), 0)
     ds = tl.load(ds_ptr + i)
     gamma = tl.load(gamma_ptr)
     j = tl.load(id_ptr + i)
@@ -167,7 +177,7 @@ def _slope(
         acc += tl.load(moved_ptr + whole + place, mask=both, other=0.0)
     tl.store(moved_ptr + whole + place, acc, mask=both)
     now = tl.load(sent_ptr + j * (OUT * IN) + place, mask=both, other=0.0) - gamma * acc
-    store_halves(now * tl.load(ws_ptr), w_hi + whole, w_lo + whole, place, both)
+    store_halves(now * tl.load(ws_ptr), w_hi + whole, w_lo + whole, place, both, LOW)
     if tl.program_id(2) == 0:
         total /= ds
         if not FIRST:

@@ -1,6 +1,6 @@
 """Triton kernel of the identity pass (fused.py): losses of every tile of samples under every model.
 
-Products are tf32x3, float32-like; never plain TF32. Imported only where Triton is there.
+Products are tf32x3, float32-like; TF32 where z is fp16 numbers. Imported only where Triton is there.
 """
 # mypy: ignore-errors
 # ruff: noqa
@@ -19,7 +19,7 @@ from ifca.engines.cuda.fused_rows import ROWS, Tiles
 def _tile_loss(
     client_ptr, first_ptr, size_ptr, start_ptr, own_ptr, z_ptr, w2_ptr, b2_ptr, y_ptr, out_ptr, zi_ptr, k,
     zs: tl.constexpr, H: tl.constexpr, C: tl.constexpr, CP: tl.constexpr, BR: tl.constexpr, BH: tl.constexpr,
-    OWN: tl.constexpr,
+    OWN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Of one of k models, whose Z are side by side; OWN: of the client's, of which alone Z is there."""
     pid = tl.program_id(0).to(tl.int64)
@@ -37,12 +37,13 @@ def _tile_loss(
     for t in range(tl.cdiv(H, BH)):
         cols = t * BH + tl.arange(0, BH)
         z = tl.load(own + cols[None, :], mask=ok[:, None] & (cols[None, :] < H), other=0.0)
+        z = z.to(tl.float32)
         w2 = tl.load(
             w2_ptr + (j * C + cls[None, :]) * H + cols[:, None],
             mask=(cls[None, :] < C) & (cols[:, None] < H),
             other=0.0,
         )
-        acc = tl.dot(tl.maximum(z * zi, 0.0), w2, acc, input_precision="tf32x3")
+        acc = tl.dot(tl.maximum(z * zi, 0.0), w2, acc, input_precision=PRECISION)
     logits = acc + tl.load(b2_ptr + j * C + cls, mask=cls < C, other=float("-inf"))[None, :]
     top = tl.max(logits, 1)
     lse = top + tl.log(tl.sum(tl.exp(logits - top[:, None]), 1))
@@ -67,6 +68,7 @@ def tile_losses(
     cp = max(16, triton.next_power_of_2(c))
     _tile_loss[(len(tiles.client), k)](
         tiles.client, tiles.first, tiles.size, tiles.start, tiles.start if own is None else own, z, w2, b2, y,
-        out, zi, k, z.stride(0), h, c, cp, ROWS, 32, own is not None, num_warps=4,
+        out, zi, k, z.stride(0), h, c, cp, ROWS, 32, own is not None,
+        "tf32x3" if z.dtype == torch.float32 else "tf32", num_warps=4,
     )  # fmt: skip
     return out
