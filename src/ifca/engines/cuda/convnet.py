@@ -1,9 +1,9 @@
 """Forward and backward of a convolutional classifier, all clients at once, each with weights of its own.
 
 The chain of layers (engines/chain.py) is written out: convolutions, pooling and normalisation are Triton
-kernels on channels-last activations, dense layers are batched products. What comes before the first
-convolution has no parameters and is done once a round. Parameters, their gradients and all sums are float32;
-activations are bfloat16 where that is asked for.
+kernels on channels-last activations; dense layers are batched products, and one kernel back. What comes before
+the first convolution has no parameters and is done once a round. Parameters, their gradients and all sums are
+float32; activations are bfloat16 where that is asked for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ifca.engines.cuda.chain import Chain, Conv, Pool
 from ifca.engines.cuda.halves import halved
 
 try:
-    from ifca.engines.cuda import conv_kernels, pool_kernels
+    from ifca.engines.cuda import conv_kernels, dense_kernel, pool_kernels
 except ImportError:  # Triton is optional: without it steps are mapped by vmap
-    conv_kernels = pool_kernels = None  # type: ignore[assignment]
+    conv_kernels = dense_kernel = pool_kernels = None  # type: ignore[assignment]
 
 
 class Kept(NamedTuple):
@@ -98,9 +98,7 @@ class ConvNet:
         for i, (name, bias_name) in reversed(list(enumerate(self.chain.dense))):
             layer = kept[len(convs) + i]
             low, bias = g.to(self.type), g.sum(1)
-            g = product(low, layer.weight)  # which may be theta's own: asked before it moves
-            g = torch.where(layer.inputs > 0, g, 0) if i else g
-            subtract_product(theta[name], low.transpose(1, 2), layer.inputs)
+            g = dense_kernel.dense_back(low, layer.inputs, theta[name], self.precision, relu=i > 0)
             theta[bias_name].sub_(bias)
         high, wide = layer.sides[0]
         g = self._laid(g.view(*g.shape[:2], -1, high, wide).permute(0, 1, 3, 4, 2))
@@ -166,11 +164,3 @@ def available() -> bool:
 def product(a: Tensor, b: Tensor) -> Tensor:
     """Batched product with a float32 result."""
     return torch.bmm(a, b) if a.dtype == torch.float32 else torch.bmm(a, b, out_dtype=torch.float32)
-
-
-def subtract_product(c: Tensor, a: Tensor, b: Tensor) -> None:
-    """Take a b from c in place: large layers are read and written once, no gradient lies between."""
-    if a.dtype == c.dtype:
-        c.baddbmm_(a, b, alpha=-1)
-    else:
-        c.sub_(product(a, b))

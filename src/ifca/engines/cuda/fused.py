@@ -2,9 +2,10 @@
 
 A float32 matrix times a power of two is the sum of two fp16 matrices to 22 bits, so X W is one fp16 product
 of X's and W's parts side by side (fused_rows.py), with exact products and float32 accumulation: no TF32
-anywhere. Where the user asks for TF32 it is one part, of as many bits. The bias is one more column of X. The local steps are Triton kernels (fused_steps.py), what is
-left to add is in fused_sums.py. The many small launches are replayed as CUDA graphs: one for everybody, and
-one for each size, rounded up, that the participants of a round have together.
+anywhere. Where the user asks for TF32 it is one part, of as many bits. The bias is one more column of X. The
+local steps are Triton kernels (fused_steps.py), what is left to add is in fused_sums.py. The many small
+launches are replayed as CUDA graphs: one for everybody, and one for each size, rounded up, that the
+participants of a round have together.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Forward:
         _forward[(len(tiles.client) * triton.cdiv(h, self.blocks[0]),)](
             *of_tile, tiles.start, self.z, at, *grams, tiles.gram, *s, *self.r[0], ss, self.turns.scale,
             self.unit, gamma, *tail, self.z.stride(0), h, cp, self.wide, self.blocks[0], FORWARD["deep"],
-            FORWARD["stages"], moved is None, len(self.r) == 1, self.low, num_warps=FORWARD["warps"], num_stages=1,
-            maxnreg=FORWARD["registers"],
+            FORWARD["stages"], moved is None, len(self.r) == 1, self.low,
+            num_warps=FORWARD["warps"], num_stages=1, maxnreg=FORWARD["registers"],
         )  # fmt: skip
         for i, (weight, bias) in enumerate(zip(layers.hidden, layers.biases, strict=True)):
             wide, out, block = self.widths[i], self.widths[i + 1], self.blocks[i + 1]
@@ -169,7 +169,8 @@ class Backward:
             tiles.client, tiles.first, tiles.size, tiles.start, *self.d[i + 1], self.units[i + 1],
             *layers.hidden[i], whose, forward.sent.units[i], *forward.r[i], *self.d[i],
             self.units[i], *self._order(), inner, outer, forward.wide, block, LAYER["deep"], LAYER["stages"],
-            add, last, forward.low, self.sums if i == 0 else forward.low, num_warps=LAYER["warps"], num_stages=1, maxnreg=LAYER["registers"],
+            add, last, forward.low, self.sums if i == 0 else forward.low,
+            num_warps=LAYER["warps"], num_stages=1, maxnreg=LAYER["registers"],
         )  # fmt: skip
 
     def _slopes(self, i: int, *, first: bool) -> None:
@@ -193,7 +194,8 @@ class Backward:
         block = min(1024, triton.next_power_of_2((h + 1) * sent.cp))
         _update[(len(tiles.size), triton.cdiv((h + 1) * sent.cp, block))](
             self.grad, tiles.tile, tiles.size, self.moved, sent.whole, self.judged.identity, *self.held.last,
-            self.held.bias, sent.units[-1], self.gamma, h, sent.cp, ROWS, block, first, self.forward.low, num_warps=4,
+            self.held.bias, sent.units[-1], self.gamma, h, sent.cp, ROWS, block, first, self.forward.low,
+            num_warps=4,
         )  # fmt: skip
 
     def _order(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:

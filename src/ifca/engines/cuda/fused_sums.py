@@ -93,11 +93,12 @@ def sketches(
     parts, scale, *moves = moved
     weight, bias, *later = names
     whose, rows = turns.tiles.whose, torch.arange(len(turns.y), device=scale.device)
+    h = len(sketch.left[weight])
     place = torch.empty_like(rows).scatter_(0, judged.order, rows)
     seen = torch.empty(len(rows), sketch.width, device=scale.device)
     for at in range(0, len(rows), SOME):
         some = slice(at, at + SOME)
-        s = parts[place[some]].float().unflatten(1, (-1, len(sketch.left[weight]))).sum(1)
+        s = parts[place[some]].float().view(-1, parts.shape[1] // h, h).sum(1)
         s /= scale * turns.a[whose[some]][:, None]
         x = data.features(turns.x[some])
         seen[some] = (s @ sketch.left[weight]) * (x @ sketch.right[weight]) + s @ sketch.left[bias]

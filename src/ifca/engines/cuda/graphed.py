@@ -77,7 +77,7 @@ class GraphedSteps:
         self._captured: dict[tuple[Any, ...], Captured] = {}
 
     def __call__(self, begin: Steps, data: Data, steps: Tensor, draws: Tensor | None, gamma: float) -> Params:
-        """steps, draws: [c, steps, batch], rows of each step, in main memory. The models after the last step."""
+        """steps, draws: [c, steps, batch], rows of each step, in main memory. The models after the last."""
         c, left = len(data.x), (steps >= 0).any(2)
         plan = [part.to(data.x.device) for part in ([steps] if draws is None else [steps, draws])]
         at_once = 1 if self._alone else c
