@@ -1,9 +1,9 @@
 """Forward and backward of a convolutional classifier, all clients at once, each with weights of its own.
 
 The chain of layers (engines/chain.py) is written out: convolutions, pooling and normalisation are Triton
-kernels on channels-last activations; dense layers are batched products, and one kernel back. What comes before
-the first convolution has no parameters and is done once a round. Parameters, their gradients and all sums are
-float32; activations are bfloat16 where that is asked for.
+kernels on channels-last activations; dense layers are batched products, and one kernel back. What comes
+before the first convolution has no parameters and is done once a round. Parameters, their gradients and all
+sums are float32; activations are bfloat16 where that is asked for.
 """
 
 from __future__ import annotations

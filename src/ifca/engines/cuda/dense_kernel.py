@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = {"out": 64, "in": 64, "stages": 3, "warps": 4}
+TILE = {"out": 32, "in": 64, "stages": 3, "warps": 4}
 
 
 @triton.jit
