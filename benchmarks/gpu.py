@@ -27,7 +27,7 @@ def agreement(n: int) -> None:
     job = mnist_job(12, n, 1.0, CUDA)
     job = replace(job, recipe=replace(job.recipe, rounds=3, evaluate_every=0, seed=1))
     oracle = fit(replace(job, engine="loop", device=torch.device("cpu"), precision="float64"))
-    for name, one in (("fused", job), ("plain", None)):
+    for name, one in (("fused", job), ("fused, tf32", replace(job, precision="tf32")), ("plain", None)):
         if one is None:
             kept, fused.kernels = fused.kernels, None
             result = fit(job)
@@ -70,7 +70,8 @@ def main() -> None:
     for name in JOBS:
         if name == "cifar" and "--no-cifar" in sys.argv:
             continue
-        engines = ("fast", "fast-stable") if name.startswith("mnist") else ()
+        mnist = ("fast", "fast-tf32", "fast-stable", "fast-stable-tf32")
+        engines = mnist if name.startswith("mnist") else ()
         engines = ("by-hand-float32", "by-hand-tf32", "by-hand-bfloat16") if name == "cifar" else engines
         engines = ("vectorised", "fast") if name.startswith("synthetic") else engines
         for row in bench(name, device=CUDA, engines=engines):

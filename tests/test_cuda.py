@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,6 +69,14 @@ def test_the_fused_round(n: int) -> None:
         find_spec("triton") is not None
     )
     assert_equals_the_loop(job)
+
+
+@pytest.mark.parametrize("hidden", [(200,), (200, 72)])
+def test_the_fused_round_in_tf32(hidden: tuple[int, ...]) -> None:
+    recipe = Recipe(algorithm="ifca-plain", k=3, rounds=3, evaluate_every=0)
+    model = partial(mlp, 784, 10, hidden)
+    job = Job(pixels(8, 100, (28, 28)), recipe, model, device=CUDA, precision="tf32")
+    assert_equals_the_loop(job, tolerance=1e-2)
 
 
 @pytest.mark.parametrize("floats", [False, True])

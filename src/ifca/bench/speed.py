@@ -38,7 +38,7 @@ def bench(
     engines: tuple[str, ...] = (),
     flower: Elsewhere | None = None,
 ) -> Iterator[Row]:
-    """A row per engine: loop, vectorised, fast, fast with stable identities, and Flower where it is given."""
+    """A row per engine: loop, vectorised, fast and with stable identities, and Flower where it is given."""
     if name not in JOBS:
         raise InvalidInput(f"unknown job {name} (known: {', '.join(JOBS)})")
     if not 0 < scale <= 100:
@@ -85,9 +85,12 @@ def _training(
         for kind in kinds:
             yield f"by-hand-{kind}", partial(_timed, job, kind, rounds, plain)
     if applies(job.task, job.recipe):
-        yield "fast", lambda: (round_seconds(job, rounds), _fast_flops(job, job.recipe.k))
         stable = replace(job, recipe=replace(job.recipe, stable_after=1, recheck_every=10**6))
-        yield "fast-stable", lambda: (round_seconds(stable, rounds), _fast_flops(job, 1))
+        for engine, one, models in (("fast", job, job.recipe.k), ("fast-stable", stable, 1)):
+            flops = _fast_flops(job, models)
+            yield engine, partial(_timed, one, "float32", rounds, flops)
+            if device.type == "cuda":
+                yield f"{engine}-tf32", partial(_timed, one, "tf32", rounds, flops)
     if flower is not None:
         yield "flower", lambda: (flower(rounds), plain)
 
