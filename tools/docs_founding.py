@@ -43,7 +43,8 @@ def probes(axis: Axes3D) -> None:
     job = job_of(rotated_digits(), 4, 1)
     true = np.asarray(job.federation.train.true_cluster)
     solved = job.make_engine().solve().theta
-    points = points_of(torch.cat([value.flatten(1) for value in solved.values()], 1).double())
+    flat = torch.cat([value.flatten(1) for value in solved.values()], 1).double()
+    points = points_of(flat)[0].numpy()
     points = points - points.mean(0)
     main = points @ np.linalg.svd(points, full_matrices=False)[2][:3].T
     for j, kind in enumerate(np.unique(true)):
