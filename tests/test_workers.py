@@ -14,7 +14,7 @@ from ifca.runs.choose_k import choose_k
 from ifca.runs.config import Config, ModelConfig
 from ifca.runs.data_config import SyntheticData
 from ifca.runs.run import run
-from ifca.runs.units.pool import VISIBLE, gpus, pooled, workers_of
+from ifca.runs.units.pool import VISIBLE, Pool, gpus, pooled, workers_of
 
 TINY = Config(
     algorithm="ifca-plain",
@@ -42,6 +42,25 @@ def test_workers_are_dealt_the_gpus_in_turn() -> None:
     if len(by_worker) == 2:  # on a busy machine one worker may have done all
         assert sorted(map(str, by_worker.values())) == ["3", "7"]
     assert set(by_worker.values()) <= {"3", "7"}
+
+
+def refused(task: int) -> int:
+    """What goes wrong in a worker."""
+    if task == 1:
+        raise InvalidInput("no")
+    return os.getpid()
+
+
+def test_a_pool_serves_several_lists_of_tasks() -> None:
+    """By the same processes; by others after one of a list went wrong."""
+    with Pool(1, []) as pool:
+        first, second = (list(pool.each([0, 2], refused)) for _ in range(2))
+        assert len({*first, *second}) == 1
+        with pytest.raises(InvalidInput, match="no"):
+            list(pool.each([0, 1], refused))
+        (third,) = pool.each([0], refused)
+        assert third not in first
+        assert list(pool.each([0, 2], refused, until=0.0)) == []
 
 
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:

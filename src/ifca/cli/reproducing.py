@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,14 +50,20 @@ def reproduce_command(
         )
     picked = chosen_names(algorithms), chosen_names(settings)
     choice = Choice(quick, device, workers, chosen_seeds(seeds), *picked, run=not no_run)
-    if name != "all":
-        left_out = _one(name, out, choice)
-    else:
-        left_out = [sentence for one in MODULES for sentence in _one_of_all(one, out, choice)]
+    left_out = _all(out, choice) if name == "all" else _one(name, out, choice)
     for sentence in left_out:
         typer.echo(f"left out: {sentence}", err=True)
     if left_out:
         sys.exit(1)
+
+
+def _all(out: Path, choice: Choice) -> list[str]:
+    """Every experiment, by the same processes."""
+    from ifca.runs.units.execute import pool_of
+
+    with pool_of(choice.workers, choice.device) as pool:
+        choice = replace(choice, pool=pool)
+        return [sentence for one in MODULES for sentence in _one_of_all(one, out, choice)]
 
 
 def _one_of_all(name: str, out: Path, choice: Choice) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from ifca.paper.experiments import MODULES, experiment, run_unit_of
 from ifca.paper.reproduce import folder_of
 from ifca.runs.units.choice import chosen_names, chosen_seeds
-from ifca.runs.units.execute import execute
+from ifca.runs.units.execute import execute, pool_of
 from ifca.runs.units.time_left import Estimate, main_of_units
 from ifca.runs.units.unit import Line
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--algorithms", default=None)
     parser.add_argument("--settings", default=None)
     given = parser.parse_args()
-    with main_of_units():
+    with main_of_units(), pool_of(given.workers, given.device) as pool:
         for name in MODULES if given.name == "all" else [given.name]:
             units = experiment(name).units(
                 quick=given.quick,
@@ -48,7 +48,7 @@ def main() -> None:
                 sys.stdout.flush()
 
             folder = folder_of(given.out, name, given.quick)
-            execute(units, folder, run_unit_of, device=given.device, workers=given.workers, on_line=say)
+            execute(units, folder, run_unit_of, device=given.device, on_line=say, pool=pool)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from ifca.paper.frame import Experiment
 from ifca.paper.summary import finished, write_summary
 from ifca.runs.units.execute import OnLine, execute
 from ifca.runs.units.lines import key
+from ifca.runs.units.pool import Pool
 from ifca.runs.units.unit import Unit
 
 
@@ -27,6 +28,7 @@ class Choice:
     algorithms: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     run: bool = True  # False: only the summary of what is there
+    pool: Pool | None = None  # these processes in place of workers
 
 
 def folder_of(out: Path, name: str, quick: bool) -> Path:
@@ -51,7 +53,8 @@ def reproduce(
     units = [unit for unit in units if unit.key in done or unit.setting not in left_out]
     if left_out and not units:
         raise InvalidInput(next(iter(left_out.values())))
-    execute(units, folder, run_unit_of, device=choice.device, workers=choice.workers, on_line=on_line)
+    how: dict[str, Any] = {"device": choice.device, "workers": choice.workers, "pool": choice.pool}
+    execute(units, folder, run_unit_of, on_line=on_line, **how)
     return write_summary(found, folder, choice.quick), list(left_out.values())
 
 

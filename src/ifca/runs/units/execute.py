@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import ifca
 from ifca.core.errors import Diverged
 from ifca.data.files import working_in
 from ifca.runs.units.lines import append, key, prepared, read_lines
-from ifca.runs.units.pool import gpus, pooled, workers_of
+from ifca.runs.units.pool import Pool, gpus, workers_of
 from ifca.runs.units.unit import Line, Unit
 from ifca.training.devices import choose_device
 
@@ -38,24 +40,23 @@ def execute(
     workers: int | None = 1,
     on_line: OnLine | None = None,
     seconds: float | None = None,
-    devices: Sequence[str] | None = None,
+    pool: Pool | None = None,
 ) -> int:
     """Run what has no line yet; returns how many units that were. seconds: none is begun after so many.
 
-    workers: processes, each pinned to one of the GPUs; None: as many as there are GPUs. devices: these GPUs
-    in place of the machine's.
+    workers: processes, each pinned to one of the GPUs; None: as many as there are GPUs. pool: these instead.
     """
     choose_device(device)  # refuse before anything is begun
-    workers, devices = workers_of(workers, device), gpus(device) if devices is None else devices
+    working = pool_of(workers, device) if pool is None else nullcontext(pool)
     if not units:
         return 0
     prepared(folder)
     end, count = time.monotonic() + (math.inf if seconds is None else seconds), 0
-    with working_in(folder):
+    with working_in(folder), working as at_work:
         done = {key(line) for line in read_lines(folder, units[0].quick)}
         todo = [unit for unit in units if unit.key not in done]
         commit = commit_of(PACKAGE)
-        for count, line in enumerate(_lines(todo, run, device, workers, devices, end), 1):
+        for count, line in enumerate(_lines(todo, run, device, at_work, end), 1):
             line["commit"] = commit
             append(folder, line)
             if on_line is not None:
@@ -63,12 +64,15 @@ def execute(
     return count
 
 
-def _lines(
-    todo: list[Unit], run: Run, device: str, workers: int, devices: Sequence[str], end: float
-) -> Iterator[Line]:
+def pool_of(workers: int | None, device: str) -> Pool:
+    """So many processes, for several calls of execute; None: as many as there are GPUs."""
+    return Pool(workers_of(workers, device), gpus(device))
+
+
+def _lines(todo: list[Unit], run: Run, device: str, pool: Pool, end: float) -> Iterator[Line]:
     """end: the moment after which no unit is begun."""
-    if workers > 1 and len(todo) > 1:
-        yield from pooled(todo, partial(run_unit, run=run, name=device), workers, devices, end)
+    if pool.workers > 1 and len(todo) > 1:
+        yield from pool.each(todo, partial(run_unit, run=run, name=device), end)
         return
     for unit in todo:
         if time.monotonic() < end:
@@ -86,6 +90,9 @@ def run_unit(unit: Unit, run: Run, name: str) -> Line:
     if unit.quick:
         line["quick"] = True
     seconds = round(time.perf_counter() - began, 2)
+    if device.type == "cuda":  # other processes may want the memory that this one has kept
+        gc.collect()
+        torch.cuda.empty_cache()
     return {**line, **found, "seconds": seconds, "device": device_name(device), "versions": versions()}
 
 

@@ -39,41 +39,72 @@ def workers_of(asked: int | None, device: str) -> int:
     return max(1, len(gpus(device))) if asked is None else asked
 
 
-def pooled(
-    tasks: Sequence[Task],
-    work: Callable[[Task], Result],
-    workers: int,
-    devices: Sequence[str],
-    until: float = math.inf,
-) -> Iterator[Result]:
-    """What work gives of each task, as it comes; work: a function that another process can import.
+class Pool:
+    """Such processes; begun with the first tasks, they serve those that come later, too."""
 
-    devices: the GPUs, dealt to the workers in turn; none: they see what this process sees. until: the moment
-    (time.monotonic) after which no task is begun.
-    """
-    others, spawn = set(active_children()), get_context("spawn")
-    dealt = spawn.SimpleQueue()
-    for i in range(workers):
-        dealt.put(devices[i % len(devices)] if devices else None)
-    with ProcessPoolExecutor(min(workers, len(tasks)), spawn, _begin, (dealt,)) as pool:
+    def __init__(self, workers: int, devices: Sequence[str]) -> None:
+        """devices: the GPUs, dealt to the workers in turn; none: they see what this process sees."""
+        self.workers, self._devices = workers, devices
+        self._executor: ProcessPoolExecutor | None = None
+        self._others = set[Any]()  # processes that were there before
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_reason: object) -> None:
+        self._end(at_once=False)
+
+    def each(
+        self, tasks: Sequence[Task], work: Callable[[Task], Result], until: float = math.inf
+    ) -> Iterator[Result]:
+        """What work gives of each task, as it comes; work: a function that another process can import.
+
+        until: the moment (time.monotonic) after which no task is begun.
+        """
+        left, begun = list(reversed(tasks)), set[Future[Result]]()
         try:
-            left, begun = list(reversed(tasks)), set[Future[Result]]()
             while begun or left:
-                while left and len(begun) < workers and time.monotonic() < until:
-                    begun.add(pool.submit(work, left.pop()))
+                while left and len(begun) < self.workers and time.monotonic() < until:
+                    begun.add(self._begun().submit(work, left.pop()))
                 if not begun:
                     return
                 done, begun = wait(begun, return_when=FIRST_COMPLETED)
                 yield from (one.result() for one in done)
         except BrokenProcessPool:
+            self._end(at_once=False)
             message = "a worker process was killed, perhaps because memory ran out; the same command goes on"
             raise IFCAError(
                 f"{message} after the last finished unit, with fewer --workers if need be"
             ) from None
         except BaseException:  # an interrupt: nobody waits for what is half done
-            for child in set(active_children()) - others:
-                child.terminate()
+            self._end(at_once=True)
             raise
+
+    def _begun(self) -> ProcessPoolExecutor:
+        if self._executor is None:
+            self._others, spawn = set(active_children()), get_context("spawn")
+            dealt = spawn.SimpleQueue()
+            for i in range(self.workers):
+                dealt.put(self._devices[i % len(self._devices)] if self._devices else None)
+            self._executor = ProcessPoolExecutor(self.workers, spawn, _begin, (dealt,))
+        return self._executor
+
+    def _end(self, *, at_once: bool) -> None:
+        if self._executor is None:
+            return
+        if at_once:
+            for child in set(active_children()) - self._others:
+                child.terminate()
+        self._executor.shutdown()
+        self._executor = None
+
+
+def pooled(
+    tasks: Sequence[Task], work: Callable[[Task], Result], workers: int, devices: Sequence[str]
+) -> Iterator[Result]:
+    """The same by processes for these tasks alone."""
+    with Pool(min(workers, len(tasks)), devices) as pool:
+        yield from pool.each(tasks, work)
 
 
 def _begin(dealt: Any) -> None:
