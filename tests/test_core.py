@@ -182,6 +182,8 @@ class TestMetrics:
         assert cluster_accuracy([0, 0, 0], [0, 1, 2]) == pytest.approx(1 / 3)
         assert adjusted_rand_index([0, 0, 1, 1], [1, 1, 0, 0]) == 1
         assert adjusted_rand_index([0, 0, 1, 1], [0, 1, 0, 1]) == pytest.approx(-0.5)
+        with pytest.raises(InvalidInput, match=r"got \(3,\) and \(1,\)"):
+            adjusted_rand_index([0, 1, 2], [5])
 
     def test_distance_matches_one_to_one(self) -> None:
         """Both models near the same theta*: one of them is matched to the far one (D3)."""

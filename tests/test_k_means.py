@@ -29,6 +29,13 @@ def test_two_pairs_by_hand() -> None:
     assert len(set(k_means(points, 4).tolist())) == 4
 
 
+def test_an_outlier_does_not_hide_what_the_others_cost() -> None:
+    """Squared, it is so large that differences between starts are lost in the sum."""
+    points = torch.tensor([[-1.2], [-1.0], [-0.8], [1.0], [1.2], [3e7]]).double()
+    found = k_means(points - points.mean(), 3)
+    assert same_partition(found, torch.tensor([0, 0, 0, 1, 1, 2]))
+
+
 @pytest.mark.parametrize("apart", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize(("m", "q", "k"), [(4, 2, 3), (12, 5, 2), (60, 30, 4), (300, 8, 7), (40, 60, 3)])
 def test_it_is_scikit_learn_s(m: int, q: int, k: int, apart: float) -> None:

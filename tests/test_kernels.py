@@ -33,6 +33,7 @@ from ifca.training import Job
 pytest.importorskip("triton", reason="Triton has wheels for Linux only")
 if torch.cuda.is_available():  # pragma: no cover
     pytest.skip("kernels are compiled here: tests/test_cuda.py", allow_module_level=True)
+from ifca.engines.cuda.dense_kernel import dense_back
 
 CPU, K = torch.device("cpu"), 3
 STABLE = {"stable_after": 1}
@@ -131,6 +132,31 @@ def test_a_whole_round_is_the_loop_s(
     assert float((drawn - want.sketch).norm() / want.sketch.norm()) < most
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of what is no number
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize("hidden", [(20,), (20, 33)])
+def test_what_one_model_is_does_not_decide_how_exact_another_is(
+    hidden: tuple[int, ...], precision: Precision
+) -> None:
+    """The first is huge, infinite or no number: what the clients of the second do has the same bits."""
+    federation = uneven((5, 33, 90), pixels=True)
+    recipe = Recipe(algorithm="ifca-plain", k=K, local_steps=3, step_size=0.1)
+    job = Job(federation, recipe, lambda: mlp(len(DECADES), 3, hidden))
+    theta, known, found = models(job, pixels=True), torch.tensor([1, 2, 1]), []
+    for factor in (1.0, 1e6, torch.inf, torch.nan):
+        spoilt = {name: value.clone() for name, value in theta.items()}
+        for value in spoilt.values():
+            value[0] *= factor
+        with products(precision):
+            whole = fused.FusedRound(job.task, recipe, federation.train, CPU)
+        _, losses, total, drawn = whole(spoilt, torch.arange(3), known, 0.1, make_sketch(theta, 0))
+        assert drawn is not None
+        found.append([losses[:, 1:], drawn, *(value[1:] for value in total.total.values())])
+    for other in found[1:]:
+        for one, same in zip(found[0], other, strict=True):
+            assert torch.equal(one, same)
+
+
 @pytest.mark.parametrize("hidden", [(20,), (20, 33)])
 def test_other_clients_take_the_place_of_those_before(hidden: tuple[int, ...]) -> None:
     """Rounds of some clients, as many and with as many rows and tiles as the ones before: in their memory."""
@@ -219,6 +245,19 @@ def test_a_step_of_many_clients_convolutions(name: str, precision: str) -> None:
         for key, value in grad(loss)(own).items():
             expected = own[key] - 0.1 * value
             torch.testing.assert_close(moved[key][i].double(), expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("batch", "out", "wide"), [(3, 1, 70), (20, 45, 33), (64, 7, 64), (65, 7, 20)])
+def test_a_dense_layer_back(batch: int, out: int, wide: int, relu: bool) -> None:
+    """The gradient by its inputs and its step, also of a batch that is too large for one program."""
+    torch.manual_seed(0)
+    g, x, weight = torch.randn(2, batch, out), torch.randn(2, batch, wide).relu(), torch.randn(2, out, wide)
+    by_inputs, stepped = g.double() @ weight.double(), weight.double() - g.double().mT @ x.double()
+    found = dense_back(g, x, weight, "ieee", relu=relu)
+    wanted = torch.where(x > 0, by_inputs, 0) if relu else by_inputs
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(weight.double(), stepped, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")  # numpy's, of what is no number

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from ifca.core.errors import InvalidInput
 from ifca.core.types import Params
 
 
@@ -47,8 +48,11 @@ def agreement(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
 
 def contingency(true: ArrayLike, found: ArrayLike) -> NDArray[np.int64]:
     """How many clients are in a true and in a found cluster: [true clusters, found clusters]."""
-    rows, row = np.unique(np.asarray(true), return_inverse=True)
-    columns, column = np.unique(np.asarray(found), return_inverse=True)
+    true, found = np.asarray(true), np.asarray(found)
+    if true.ndim != 1 or true.shape != found.shape:
+        raise InvalidInput(f"clusters of the same clients are compared, got {true.shape} and {found.shape}")
+    rows, row = np.unique(true, return_inverse=True)
+    columns, column = np.unique(found, return_inverse=True)
     table = np.zeros((len(rows), len(columns)), np.int64)
     np.add.at(table, (row, column), 1)
     return table

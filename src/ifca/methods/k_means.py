@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 STARTS, LONGEST = 10, 300  # starts, and steps of each
+ROUNDING = 1e-12  # of the points' squared lengths: costs that differ by less are worked out one by one
 SMALL = 1e-4  # of the points' mean variance: centers that move by less, squared, stand still
 
 
@@ -34,8 +35,31 @@ def k_means(points: Tensor, k: int) -> Tensor:
         if not len(going):
             break
     cost, group = nearest(points, best)
-    found: Tensor = group[cost.sum(1).argmin()].cpu()
-    return found
+    total = cost.sum(1)
+    near = torch.nonzero(total <= total.min() + ROUNDING * square.sum())[:, 0].tolist()
+    first, *others = _distinct(group, near)
+    costs = [_cost(points, best[start], group[start]) for start in (first, *others)] if others else [0.0]
+    return group[min(zip(costs, (first, *others), strict=True))[1]].cpu()
+
+
+def _distinct(group: Tensor, starts: list[int]) -> list[int]:
+    """The starts whose partitions differ, the first of those with the same."""
+    kept = list[int]()
+    for start in starts:
+        if not any(_same(group[start], group[other]) for other in kept):
+            kept.append(start)
+    return kept
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether groups are the same but for their numbers."""
+    pairs = torch.unique(a * len(a) + b)
+    return len(pairs) == len(torch.unique(a)) == len(torch.unique(b))
+
+
+def _cost(points: Tensor, centers: Tensor, group: Tensor) -> float:
+    """The squared distances of all points to their centers."""
+    return float((points - centers[group]).square().sum())
 
 
 def first_centers(points: Tensor, square: Tensor, k: int) -> Tensor:

@@ -85,7 +85,7 @@ class ConvNet:
         for name, bias_name in self.chain.dense:
             weight = theta[name].to(self.type)
             kept.append(Kept(a, weight, sides=((shape[2], shape[3]),)))
-            z = product(a, weight.transpose(1, 2)) + theta[bias_name][:, None]
+            z = dense_kernel.product(a, weight.transpose(1, 2)) + theta[bias_name][:, None]
             a = z.relu().to(self.type)
         return z, kept
 
@@ -159,8 +159,3 @@ class ConvNet:
 def available() -> bool:
     """Whether the kernels are."""
     return conv_kernels is not None
-
-
-def product(a: Tensor, b: Tensor) -> Tensor:
-    """Batched product with a float32 result."""
-    return torch.bmm(a, b) if a.dtype == torch.float32 else torch.bmm(a, b, out_dtype=torch.float32)

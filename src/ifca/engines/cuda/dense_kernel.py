@@ -1,7 +1,8 @@
 """Triton kernel of a dense layer on the way back (convnet.py): the gradient by its inputs, and its step.
 
 Weights are read once for both and written once, and no gradient by them lies between: of a large layer and a small
-batch that is all the memory there is to read. Float32 is multiplied as PRECISION says.
+batch that is all the memory there is to read. A larger batch, of which a program would have to hold too much, takes
+two products. Float32 is multiplied as PRECISION says.
 """
 # mypy: ignore-errors
 # ruff: noqa
@@ -13,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+LARGEST = 64  # batch of the kernel
 TILE = {"out": 32, "in": 64, "stages": 3, "warps": 4}
 
 
@@ -57,6 +59,10 @@ def dense_back(g: Tensor, x: Tensor, weight: Tensor, precision: str, *, relu: bo
     """
     (c, b, out), wide = g.shape, x.shape[2]
     assert weight.is_contiguous()  # it is changed in place
+    if b > LARGEST:
+        dx = product(g, weight.to(g.dtype))
+        weight.sub_(product(g.transpose(1, 2), x))
+        return torch.where(x > 0, dx, 0) if relu else dx
     g, x = g.contiguous(), x.contiguous()
     dx = torch.empty(x.shape, device=x.device)
     outs, ins = (
@@ -67,3 +73,8 @@ def dense_back(g: Tensor, x: Tensor, weight: Tensor, precision: str, *, relu: bo
         precision, num_warps=TILE["warps"], num_stages=1,
     )  # fmt: skip
     return dx
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """Batched product with a float32 result."""
+    return torch.bmm(a, b) if a.dtype == torch.float32 else torch.bmm(a, b, out_dtype=torch.float32)

@@ -159,18 +159,19 @@ class FusedRound:
         return Judged(z, unit, to * h, losses, known, to, order, members)
 
     def _first_layers(self) -> tuple[Tensor, Tensor]:
-        """Those of all models as fp16 parts, side by side: [parts, k h]; and their unit."""
+        """Those of all models as fp16 parts, side by side: [parts, k h]; and each one's unit: [k]."""
         weight, bias = (self.held[name].contiguous() for name in self.names[:2])
         (k, h, _), rows = weight.shape, self.rows
         wide = weight.new_zeros(rows.width, k * h)
         wide[: rows.d] = weight.reshape(k * h, -1).t()
         wide[rows.d] = bias.reshape(-1)
         wide *= rows.unit[:, None]
+        each = wide.view(-1, k, h)
         if self.single:  # no z is longer than the longest row times the longest column
-            up = powers_of_two(torch.linalg.vector_norm(wide, dim=0).amax() * rows.longest, HIGHEST_Z)
+            up = powers_of_two(torch.linalg.vector_norm(each, dim=0).amax(1) * rows.longest, HIGHEST_Z)
         else:
-            up = powers_of_two(wide.abs().amax(), 256.0)
-        wide *= up
+            up = powers_of_two(each.abs().amax((0, 2)), 256.0)
+        each *= up[:, None]
         high = wide.half()
         low = (wide - high.float()).half()
         parts = [high] if self.single else [high, low] if rows.pixels else [high, low, high]

@@ -100,7 +100,7 @@ def _forward(
             if LOW:
                 acc = tl.dot(g1, s2, acc)
                 acc = tl.dot(g2, s1, acc)
-    z = z.to(tl.float32) * tl.load(zi_ptr)
+    z = z.to(tl.float32) * tl.load(zi_ptr + i)
     if not FIRST:
         z -= tl.load(gamma_ptr) / (tl.load(ss_ptr + i) * tl.load(gs_ptr + i)) * acc
     z = tl.maximum(z, 0.0)  # what follows is store_halves; called here, registers would spill (Triton 3.6)
@@ -114,7 +114,7 @@ def _forward(
     if LAST:
         part_ptr += (t * total + at) * CP
         wat = tl.load(who_ptr + i) * (H * CP)
-        add_logits(hi, lo, w_hi, w_lo, wat, cols, hc, cls, ws_ptr, part_ptr, rows, ok, CP, LOW)
+        add_logits(hi, lo, w_hi, w_lo, wat, cols, hc, cls, ws_ptr + i, part_ptr, rows, ok, CP, LOW)
 
 
 @triton.jit
@@ -182,7 +182,7 @@ def _backward(
             s2 = tl.load(s_lo + own, mask=both, other=0.0)
     ps = tl.load(ps_ptr + i)
     ss = tl.load(ss_ptr + i)
-    ws = tl.load(ws_ptr)
+    ws = tl.load(ws_ptr + i)
     grad_ptr += pid * (H + 1) * CP
     p = p1.to(tl.float32)
     gw = tl.dot(tl.trans(r1), p1)
@@ -204,7 +204,7 @@ def _backward(
         if SUMS:
             d += s2.to(tl.float32)
     if LAST:
-        d *= tl.load(a_ptr + i) * (tl.load(us_ptr) / ss)
+        d *= tl.load(a_ptr + i) * (tl.load(us_ptr + i) / ss)
         W: tl.constexpr = 2 * H if LOW else H
         s_hi = parts_ptr + tl.load(to_ptr + i) * W
         s_lo = s_hi + H
@@ -231,7 +231,7 @@ def _update(
     tl.store(moved_ptr + i * W + cols, acc, mask=ok)
     now = tl.load(sent_ptr + tl.load(id_ptr + i) * W + cols, mask=ok, other=0.0) - tl.load(gamma_ptr) * acc
     tl.store(bias_ptr + i * CP + cols - H * CP, now, mask=ok & (cols >= H * CP))
-    now = tl.where(cols < H * CP, now, 0.0) * tl.load(ws_ptr)
+    now = tl.where(cols < H * CP, now, 0.0) * tl.load(ws_ptr + i)
     store_halves(now, w_hi, w_lo, i * H * CP + cols, cols < H * CP, LOW)
 
 

@@ -20,7 +20,7 @@ from ifca.engines.cuda.sent import Halves, Layers, Sent
 FORWARD = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}  # measured on an H200
 BACKWARD = {"hidden": 64, "warps": 4}
 LAYER = {"hidden": 128, "deep": 32, "stages": 3, "warps": 4, "registers": 168}
-FEW = 64  # steps after which S, rounded to TF32's bits in each, is still as exact as the products
+FEW = 64  # steps after which S, rounded to TF32's bits in each, is exact to a thousandth
 SLOPE = {"out": 64, "in": 128, "deep": 32, "stages": 3, "warps": 4}
 
 
@@ -28,7 +28,7 @@ class Forward:
     """Activations and logits of all rows, each client under a model of some layers."""
 
     def __init__(self, turns: Turns, z: Tensor, unit: Tensor, sent: Sent, take) -> None:
-        """z: [rows, k h], only read, to be multiplied by unit; of fp16 numbers where others are one, too."""
+        """z: [rows, k h], only read, to be multiplied by unit [k]; fp16 where other numbers are one, too."""
         self.turns, self.z, self.unit, self.sent, self.low = turns, z, unit, sent, z.dtype == torch.float32
         self.wide, self.widths = SMALL if turns.small else ROWS, sent.widths()
         rooms = ((f"r{i}", (len(turns.y), h)) for i, h in enumerate(self.widths))
@@ -37,18 +37,24 @@ class Forward:
         self.pieces = triton.cdiv(self.widths[-1], self.blocks[-1])
         self.logits = take("logits", (self.pieces, len(turns.y), sent.cp))
 
-    def __call__(self, layers: Layers, whose: Tensor, at: Tensor, moved: tuple | None) -> None:
+    def units_of(self, models: Tensor) -> list[Tensor]:
+        """Of clients that begin with some models [p]: of Z_0, and of each layer's weights: [p] each."""
+        return [unit[models] for unit in (self.unit, *self.sent.units)]
+
+    def __call__(
+        self, layers: Layers, units: list[Tensor], whose: Tensor, at: Tensor, moved: tuple | None
+    ) -> None:
         """whose: [p] the model of each client; at: [p] where its Z_0 begins, in numbers.
 
         moved: what Z_0 has moved by: Gram matrices, S, its units and gamma; None: nothing.
         """
         tiles, rows, h, cp = self.turns.tiles, len(self.turns.y), self.widths[0], self.sent.cp
         of_tile = (tiles.client, tiles.first, tiles.size)
-        tail = (*layers.last, whose, self.sent.units[-1], self.logits, rows)
+        tail = (*layers.last, whose, units[-1], self.logits, rows)
         grams, s, ss, gamma = moved or (self.r[0], self.r[0], self.unit, self.unit)
         _forward[(len(tiles.client) * triton.cdiv(h, self.blocks[0]),)](
             *of_tile, tiles.start, self.z, at, *grams, tiles.gram, *s, *self.r[0], ss, self.turns.scale,
-            self.unit, gamma, *tail, self.z.stride(0), h, cp, self.wide, self.blocks[0], FORWARD["deep"],
+            units[0], gamma, *tail, self.z.stride(0), h, cp, self.wide, self.blocks[0], FORWARD["deep"],
             FORWARD["stages"], moved is None, len(self.r) == 1, self.low,
             num_warps=FORWARD["warps"], num_stages=1, maxnreg=FORWARD["registers"],
         )  # fmt: skip
@@ -56,7 +62,7 @@ class Forward:
             wide, out, block = self.widths[i], self.widths[i + 1], self.blocks[i + 1]
             _layer[(len(tiles.client) * triton.cdiv(out, block),)](
                 *of_tile, tiles.start, *self.r[i], *weight, bias,
-                self.sent.units[i], *self.r[i + 1], *tail, wide, out, cp, self.wide, block, LAYER["deep"],
+                units[i + 1], *self.r[i + 1], *tail, wide, out, cp, self.wide, block, LAYER["deep"],
                 LAYER["stages"], i + 2 == len(self.r), self.low, num_warps=LAYER["warps"], num_stages=1,
                 maxnreg=LAYER["registers"],
             )  # fmt: skip
@@ -72,7 +78,8 @@ def layer_losses(forward: Forward, own: Tensor | None) -> Tensor:
     found, stride = torch.empty(len(tiles.client), k, device=forward.z.device), forward.z.stride(0)
     for j in range(k):
         whose = torch.full_like(tiles.start, j) if own is None else own
-        forward(sent.layers, whose, tiles.start * stride + j * forward.widths[0], None)
+        at = tiles.start * stride + j * forward.widths[0]
+        forward(sent.layers, forward.units_of(whose), whose, at, None)
         _logit_loss[(len(tiles.client),)](
             tiles.client, tiles.first, tiles.size, tiles.start, whose, forward.logits, sent.layers.bias,
             turns.y, found, j, k, len(turns.y), sent.cp, forward.pieces, ROWS, num_warps=4,
@@ -82,13 +89,15 @@ def layer_losses(forward: Forward, own: Tensor | None) -> Tensor:
 
 def local_steps(forward: Forward, judged: Judged, grams: Halves, gamma: Tensor, tau: int, take) -> Moved:
     """All local steps of all clients: a S as fp16 parts [rows, 2 h or h], each client's from its row of
-    cluster order on, times the power of two us; us; and the summed gradients of its layers after the first.
+    cluster order on, times the power of two us of its model; us [k]; and the summed gradients of its layers
+    after the first.
     """
     turns, sent = forward.turns, forward.sent
     back = Backward(forward, judged, gamma, tau, take)
     layers, whose = sent.layers, judged.identity
     for q in range(tau):
-        forward(layers, whose, judged.at, (grams, back.d[0], back.units[0], gamma) if q else None)
+        moved = (grams, back.d[0], back.units[0], gamma) if q else None
+        forward(layers, back.began, whose, judged.at, moved)
         back(layers, whose, first=q == 0, last=q == tau - 1)
         layers, whose = back.held, torch.arange(len(turns.a), device=whose.device)
     h, c = forward.widths[-1], sent.classes
@@ -101,21 +110,21 @@ class Backward:
 
     |dF/dz| has a bound (Sent.bounds), so S is below tau times it; a client's units bring that to 2^11, 32
     times under fp16's largest number: an overflow would show as inf, not as a wrong number. us does so for
-    the sums of all clients.
+    the sums of a model's clients.
     """
 
     def __init__(self, forward: Forward, judged: Judged, gamma: Tensor, tau: int, take) -> None:
         self.forward, self.judged, self.gamma = forward, judged, gamma
         turns, sent, widths = forward.turns, forward.sent, forward.widths
         rows, p, h = len(turns.y), len(turns.a), widths[-1]
-        share = 1 / turns.tiles.size.clamp(min=1).float()
-        bounds = sent.bounds(share)
+        share, models = 1 / turns.tiles.size.clamp(min=1).float(), judged.identity
+        self.began = forward.units_of(models)
+        bounds = sent.bounds(share, models)
         bounds[0] *= tau
         self.units = [powers_of_two(bound, 2048.0) for bound in bounds]
-        self.us, self.ps = (
-            powers_of_two((bounds[0] * turns.a.abs()).amax(), 2048.0),
-            powers_of_two(share, 512.0),
-        )
+        own = models == torch.arange(len(forward.unit), device=models.device)[:, None]
+        self.us = powers_of_two((own * (bounds[0] * turns.a.abs())).amax(1), 2048.0)
+        self.of_sum, self.ps = self.us[models], powers_of_two(share, 512.0)
         low, self.sums = forward.low, forward.low or tau > FEW
         self.d = [
             _room(take, f"d{i}", (rows, width), low or (self.sums and i == 0))
@@ -156,7 +165,7 @@ class Backward:
         block = min(BACKWARD["hidden"], forward.blocks[-1])
         _backward[(len(tiles.client) * triton.cdiv(h, block),)](
             tiles.client, tiles.first, tiles.size, tiles.start, *forward.r[-1], *self.d[-1], *layers.last,
-            whose, sent.units[-1], *self.signal, self.ps, self.grad, self.units[-1],
+            whose, self.began[-1], *self.signal, self.ps, self.grad, self.units[-1],
             *self._order(), h, cp, forward.wide, block, first or not only, last and only,
             forward.low, self.sums if only else forward.low, num_warps=BACKWARD["warps"], num_stages=1,
         )  # fmt: skip
@@ -167,7 +176,7 @@ class Backward:
         inner, outer, block = forward.widths[i], forward.widths[i + 1], forward.blocks[i]
         _layer_backward[(len(tiles.client) * triton.cdiv(inner, block),)](
             tiles.client, tiles.first, tiles.size, tiles.start, *self.d[i + 1], self.units[i + 1],
-            *layers.hidden[i], whose, forward.sent.units[i], *forward.r[i], *self.d[i],
+            *layers.hidden[i], whose, self.began[i + 1], *forward.r[i], *self.d[i],
             self.units[i], *self._order(), inner, outer, forward.wide, block, LAYER["deep"], LAYER["stages"],
             add, last, forward.low, self.sums if i == 0 else forward.low,
             num_warps=LAYER["warps"], num_stages=1, maxnreg=LAYER["registers"],
@@ -184,7 +193,7 @@ class Backward:
         _slope[(len(tiles.size), triton.cdiv(outer, outs), triton.cdiv(inner, ins))](
             tiles.size, tiles.start, *self.d[i + 1], self.units[i + 1], *forward.r[i], self.slopes[i],
             self.of_bias[i], *sent.hidden[i], self.judged.identity, *self.held.hidden[i],
-            self.held.biases[i], sent.units[i], self.gamma, inner, outer, outs, ins, SLOPE["deep"],
+            self.held.biases[i], self.began[i + 1], self.gamma, inner, outer, outs, ins, SLOPE["deep"],
             SLOPE["stages"], first, self.forward.low, num_warps=SLOPE["warps"], num_stages=1,
         )  # fmt: skip
 
@@ -194,13 +203,13 @@ class Backward:
         block = min(1024, triton.next_power_of_2((h + 1) * sent.cp))
         _update[(len(tiles.size), triton.cdiv((h + 1) * sent.cp, block))](
             self.grad, tiles.tile, tiles.size, self.moved, sent.whole, self.judged.identity, *self.held.last,
-            self.held.bias, sent.units[-1], self.gamma, h, sent.cp, ROWS, block, first, self.forward.low,
+            self.held.bias, self.began[-1], self.gamma, h, sent.cp, ROWS, block, first, self.forward.low,
             num_warps=4,
         )  # fmt: skip
 
     def _order(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Where S, weighted, goes after the last step."""
-        return self.parts, self.judged.to, self.forward.turns.a, self.us
+        return self.parts, self.judged.to, self.forward.turns.a, self.of_sum
 
 
 def _room(take, name: str, shape: tuple[int, ...], low: bool) -> Halves:

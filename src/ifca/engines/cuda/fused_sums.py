@@ -33,8 +33,8 @@ class Turns(NamedTuple):
 class Judged(NamedTuple):
     """What the identity pass leaves on the GPU."""
 
-    z: Tensor  # [rows, k h] or, of own models, [rows, h]; to be multiplied by unit
-    unit: Tensor
+    z: Tensor  # [rows, k h] or, of own models, [rows, h]; to be multiplied by its model's unit
+    unit: Tensor  # [k]
     at: Tensor  # [p + 1] where each client's own begins, in numbers
     losses: Tensor  # [p + 1, k]
     identity: Tensor  # [p + 1]
@@ -67,7 +67,7 @@ def cluster_sum(
         if rows:
             product(x[at : at + rows].t(), parts[at : at + rows], slopes[j])
         at += rows
-    first = slopes.view(k, count, width, -1, h).sum((1, 3)) * (data.unit[:, None] / scale)
+    first = slopes.view(k, count, width, -1, h).sum((1, 3)) * (data.unit[:, None] / scale[:, None, None])
     first = first.transpose(1, 2).double()  # [k, h, width]
     own = (judged.identity == torch.arange(k, device=x.device)[:, None]) * turns.a
     later = [(own @ part.flatten(1)).view(k, *part.shape[1:]).double() for part in rest]
@@ -93,13 +93,13 @@ def sketches(
     parts, scale, *moves = moved
     weight, bias, *later = names
     whose, rows = turns.tiles.whose, torch.arange(len(turns.y), device=scale.device)
-    h = len(sketch.left[weight])
+    h, unit = len(sketch.left[weight]), scale[judged.identity] * turns.a
     place = torch.empty_like(rows).scatter_(0, judged.order, rows)
     seen = torch.empty(len(rows), sketch.width, device=scale.device)
     for at in range(0, len(rows), SOME):
         some = slice(at, at + SOME)
         s = parts[place[some]].float().view(-1, parts.shape[1] // h, h).sum(1)
-        s /= scale * turns.a[whose[some]][:, None]
+        s /= unit[whose[some]][:, None]
         x = data.features(turns.x[some])
         seen[some] = (s @ sketch.left[weight]) * (x @ sketch.right[weight]) + s @ sketch.left[bias]
     clients = len(turns.a) - 1

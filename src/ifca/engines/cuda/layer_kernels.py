@@ -54,14 +54,16 @@ def _layer(
         if LOW:
             acc = tl.dot(a1, w2, acc)
             acc = tl.dot(a2, w1, acc)
-    z = acc / tl.load(ws_ptr) + tl.load(b_ptr + model * OUT + cols, mask=hc, other=0.0)[None, :]
+    z = acc / tl.load(ws_ptr + i) + tl.load(b_ptr + model * OUT + cols, mask=hc, other=0.0)[None, :]
     own = rows[:, None] * OUT + cols[None, :]
     hi, lo = store_halves(
         tl.maximum(z, 0.0), r_hi + at * OUT, r_lo + at * OUT, own, ok[:, None] & hc[None, :], LOW
     )
     if LAST:
         part_ptr += (t * total + at) * CP
-        add_logits(hi, lo, o_hi, o_lo, model * (OUT * CP), cols, hc, cls, os_ptr, part_ptr, rows, ok, CP, LOW)
+        add_logits(
+            hi, lo, o_hi, o_lo, model * (OUT * CP), cols, hc, cls, os_ptr + i, part_ptr, rows, ok, CP, LOW
+        )
 
 
 @triton.jit
@@ -114,13 +116,13 @@ def _layer_backward(
     s_hi += at * IN
     s_lo += at * IN
     ss = tl.load(ss_ptr + i)
-    d = tl.where(above, acc * (ss / (tl.load(ds_ptr + i) * tl.load(ws_ptr))), 0.0)
+    d = tl.where(above, acc * (ss / (tl.load(ds_ptr + i) * tl.load(ws_ptr + i))), 0.0)
     if ADD:
         d += tl.load(s_hi + own, mask=both, other=0.0).to(tl.float32)
         if SUMS:
             d += tl.load(s_lo + own, mask=both, other=0.0).to(tl.float32)
     if LAST:
-        d *= tl.load(a_ptr + i) * (tl.load(us_ptr) / ss)
+        d *= tl.load(a_ptr + i) * (tl.load(us_ptr + i) / ss)
         W: tl.constexpr = 2 * IN if LOW else IN
         s_hi = parts_ptr + tl.load(to_ptr + i) * W
         s_lo = s_hi + IN
@@ -177,7 +179,7 @@ def _slope(
         acc += tl.load(moved_ptr + whole + place, mask=both, other=0.0)
     tl.store(moved_ptr + whole + place, acc, mask=both)
     now = tl.load(sent_ptr + j * (OUT * IN) + place, mask=both, other=0.0) - gamma * acc
-    store_halves(now * tl.load(ws_ptr), w_hi + whole, w_lo + whole, place, both, LOW)
+    store_halves(now * tl.load(ws_ptr + i), w_hi + whole, w_lo + whole, place, both, LOW)
     if tl.program_id(2) == 0:
         total /= ds
         if not FIRST:

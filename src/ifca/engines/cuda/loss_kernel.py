@@ -32,7 +32,7 @@ def _tile_loss(
     ok = rows < n
     cls = tl.arange(0, CP)
     acc = tl.zeros([BR, CP], tl.float32)
-    zi = tl.load(zi_ptr)
+    zi = tl.load(zi_ptr + j)
     own = z_ptr + at * zs + rows[:, None] * zs + place * H
     for t in range(tl.cdiv(H, BH)):
         cols = t * BH + tl.arange(0, BH)
@@ -58,7 +58,7 @@ def _tile_loss(
 def tile_losses(
     z: Tensor, zi: Tensor, tiles: Tiles, w2: Tensor, b2: Tensor, y: Tensor, own: Tensor | None
 ) -> Tensor:
-    """z [rows, k h] times the number zi -> what each tile adds to its client's mean loss, [tiles, k].
+    """z [rows, k h] times the numbers zi [k] -> what each tile adds to its client's mean loss, [tiles, k].
 
     own: [p] the model of each client, of which alone z is there: [rows, h] -> [tiles, 1].
     """

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ifca.engines.cuda.halves import powers_of_two
+from ifca.engines.cuda.halves import beside, powers_of_two
 
 Halves = tuple[Tensor, Tensor]
 """A float32 tensor times a power of two, as two fp16 parts."""
@@ -26,7 +26,10 @@ class Layers(NamedTuple):
 
 
 class Sent:
-    """The layers after the first as the server sent them: [k, ...], and each one's power of two."""
+    """The layers after the first as the server sent them: [k, ...], and of each one powers of two [k].
+
+    What one model is must not decide how exact the others' numbers are.
+    """
 
     def __init__(self, dense: list[tuple[Tensor, Tensor]]) -> None:
         self.hidden, (self.out, bias) = dense[:-1], dense[-1]
@@ -36,7 +39,7 @@ class Sent:
         self.whole[:, :h] = 0  # W2 and, in a last row, b2
         self.whole[:, :h, : self.classes] = self.out.transpose(1, 2)
         self.whole[:, h, : self.classes] = bias
-        self.units = [powers_of_two(weight.abs().amax(), 512.0) for weight, _ in dense]
+        self.units = [powers_of_two(weight.abs().amax((1, 2)), 512.0) for weight, _ in dense]
         self.layers = Layers(
             [_halves(weight, unit) for (weight, _), unit in zip(self.hidden, self.units, strict=False)],
             [bias for _, bias in self.hidden],
@@ -48,26 +51,27 @@ class Sent:
         """Units of each hidden layer."""
         return [weight.shape[2] for weight, _ in self.hidden] + [self.out.shape[2]]
 
-    def bounds(self, share: Tensor) -> list[Tensor]:
-        """What |dF/dz| of each hidden layer cannot pass: [p] each. share: [p] 1 / samples.
+    def bounds(self, share: Tensor, models: Tensor) -> list[Tensor]:
+        """What |dF/dz| of each hidden layer cannot pass: [p] each. share: [p] 1 / samples; models: [p].
 
         |dF/dlogits| is at most 2 share in sum and sqrt(2) share in length; lengths grow by a matrix's norm.
         """
-        length = 2**0.5 * _norm(self.out) * share
-        found = [2 * self.out.abs().amax() * share]
+        length = 2**0.5 * _norm(self.out)
+        found = [2 * self.out.abs().amax((1, 2))]
         for weight, _ in reversed(self.hidden):
-            found.append(length * torch.linalg.vector_norm(weight, dim=1).amax())
+            found.append(length * torch.linalg.vector_norm(weight, dim=1).amax(1))
             length = length * _norm(weight)
-        return found[::-1]
+        return [bound[models] * share for bound in reversed(found)]
 
 
 def _halves(value: Tensor, unit: Tensor) -> Halves:
-    """A float32 tensor times a power of two, as two fp16 parts."""
-    high = (value * unit).half()
-    return high, (value * unit - high.float()).half()
+    """Float32 matrices [k, ...] times a power of two each, as two fp16 parts."""
+    value = value * beside(unit, value)
+    high = value.half()
+    return high, (value - high.float()).half()
 
 
 def _norm(weight: Tensor) -> Tensor:
-    """The largest length of some matrices [k, out, in]."""
+    """The lengths of matrices [k, out, in]."""
     lengths: Tensor = torch.linalg.vector_norm(weight, dim=(1, 2))
-    return lengths.amax()
+    return lengths
