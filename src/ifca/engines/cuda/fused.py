@@ -33,8 +33,7 @@ from ifca.methods.aggregation import weighs
 
 try:
     from ifca.engines.cuda import fused_steps as kernels
-    from ifca.engines.cuda.fused_kernels import add_tiles
-    from ifca.engines.cuda.loss_kernel import tile_losses
+    from ifca.engines.cuda.loss_kernel import add_tiles, tile_losses
 except ImportError:  # Triton is optional: without it the plain fast path runs on the GPU too
     kernels = None  # type: ignore[assignment]
 

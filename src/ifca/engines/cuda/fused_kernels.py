@@ -3,20 +3,18 @@
 Rows of samples stand one client after the other, without padding. A program works on a tile: some samples of
 one client and some of its hidden units. A local step is two launches, whose programs need nothing of each
 other: one ends with what each tile adds to the logits, the other begins with their sum. Products are fp32-like
-(LOW): float32 operands as two fp16 parts (22 bits), float32 accumulation; where the user asks for TF32, as one. Imported only where
-Triton is there.
+(LOW): float32 operands as two fp16 parts (22 bits), float32 accumulation; where the user asks for TF32, as one.
+Imported only where Triton is there.
 """
 # mypy: ignore-errors
 # ruff: noqa
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from ifca.engines.cuda.fused_rows import PADDED, ROWS, Tiles
+from ifca.engines.cuda.fused_rows import PADDED
 
 WIDE = tl.constexpr(PADDED)
 
@@ -233,27 +231,3 @@ def _update(
     tl.store(bias_ptr + i * CP + cols - H * CP, now, mask=ok & (cols >= H * CP))
     now = tl.where(cols < H * CP, now, 0.0) * tl.load(ws_ptr + i)
     store_halves(now, w_hi, w_lo, i * H * CP + cols, cols < H * CP, LOW)
-
-
-@triton.jit
-def _add_tiles(values_ptr, tile_ptr, size_ptr, total_ptr, W: tl.constexpr, BR: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """The sum of what the tiles of a client have, always in the same order."""
-    i = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    ok = cols < W
-    tile = tl.load(tile_ptr + i).to(tl.int64)
-    n = tl.load(size_ptr + i)
-    acc = tl.zeros([BLOCK], tl.float32)
-    for t in range(tl.cdiv(n, BR)):
-        acc += tl.load(values_ptr + (tile + t) * W + cols, mask=ok, other=0.0)
-    tl.store(total_ptr + i * W + cols, acc, mask=ok)
-
-
-def add_tiles(values: Tensor, tiles: Tiles) -> Tensor:
-    """values [tiles, w] -> [p, w], the sum by client."""
-    w = values.shape[1]
-    total = values.new_empty(len(tiles.size), w)
-    block = min(1024, triton.next_power_of_2(w))
-    grid = (len(total), triton.cdiv(w, block))
-    _add_tiles[grid](values, tiles.tile, tiles.size, total, w, ROWS, block, num_warps=4)
-    return total

@@ -1,4 +1,4 @@
-"""Triton kernel of the identity pass (fused.py): losses of every tile of samples under every model.
+"""Triton kernels of the identity pass (fused.py): losses of every tile of samples under every model, and their sums.
 
 Products are tf32x3, float32-like; TF32 where z is fp16 numbers. Imported only where Triton is there.
 """
@@ -72,3 +72,27 @@ def tile_losses(
         "tf32x3" if z.dtype == torch.float32 else "tf32", num_warps=4,
     )  # fmt: skip
     return out
+
+
+@triton.jit
+def _add_tiles(values_ptr, tile_ptr, size_ptr, total_ptr, W: tl.constexpr, BR: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """The sum of what the tiles of a client have, always in the same order."""
+    i = tl.program_id(0).to(tl.int64)
+    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ok = cols < W
+    tile = tl.load(tile_ptr + i).to(tl.int64)
+    n = tl.load(size_ptr + i)
+    acc = tl.zeros([BLOCK], tl.float32)
+    for t in range(tl.cdiv(n, BR)):
+        acc += tl.load(values_ptr + (tile + t) * W + cols, mask=ok, other=0.0)
+    tl.store(total_ptr + i * W + cols, acc, mask=ok)
+
+
+def add_tiles(values: Tensor, tiles: Tiles) -> Tensor:
+    """values [tiles, w] -> [p, w], the sum by client."""
+    w = values.shape[1]
+    total = values.new_empty(len(tiles.size), w)
+    block = min(1024, triton.next_power_of_2(w))
+    grid = (len(total), triton.cdiv(w, block))
+    _add_tiles[grid](values, tiles.tile, tiles.size, total, w, ROWS, block, num_warps=4)
+    return total
