@@ -1,4 +1,4 @@
-"""Triton kernels of the identity pass (fused.py): losses of every tile of samples under every model, and their sums.
+"""Triton kernels of the identity pass (fused.py): losses of tiles of samples under every model, and their sums.
 
 Products are tf32x3, float32-like; TF32 where z is fp16 numbers. Imported only where Triton is there.
 """
