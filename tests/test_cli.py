@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from ifca.cli.main import app
+from ifca.cli.main import _how_to_go_on, app
 from ifca.data import Client, rotated_digits, write_client
 from ifca.runs.config import read_config
 from ifca.runs.own_data_config import TableData
@@ -223,7 +223,12 @@ cli.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
-    assert done.stderr == "error: interrupted; 'ifca resume' goes on from the last checkpoint\n"
+    assert done.stderr == "error: interrupted\n"
+
+
+@pytest.mark.parametrize(("verb", "how"), [("reproduce", "; the same command goes on"), ("bench", "")])
+def test_ctrl_c_advises_what_the_command_can_do(verb: str, how: str) -> None:
+    assert _how_to_go_on([verb, "all"]) == how
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a list of rows
 
 
 def bench_command(
-    job: Annotated[str, typer.Argument(help=f"One of: {JOBS}.")] = "mnist-4800",
+    job: Annotated[str | None, typer.Argument(help=f"One of: {JOBS}; without it mnist-4800.")] = None,
     shape: Annotated[
         str | None, typer.Option(help=f"In place of the job a shape of users' data: {SHAPES}; or all.")
     ] = None,
@@ -43,8 +43,11 @@ def bench_command(
     if not_covered:
         _print_not_covered()
         return
-    _known("job", job, f"{JOBS}")
     chosen = tuple(engines.split(",")) if engines else ()
+    if shape is not None and job is not None:
+        raise InvalidInput(f"either a job ({job}) or --shape {shape}")
+    job = job or "mnist-4800"
+    _known("job", job, f"{JOBS}")
     if shape is not None:
         _bench_shapes(shape, scale, rounds or 5, device, chosen, as_json)
         return

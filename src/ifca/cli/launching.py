@@ -37,7 +37,9 @@ def among_ranks() -> Iterator[bool]:
             try:
                 follow(ranks)
             except RankLost:
-                sys.exit(RankLost.code)  # the one that leads says why
+                if ranks.rank == 1:  # the one that leads may be the one that is lost
+                    raise
+                sys.exit(RankLost.code)
         yield ranks.leads
 
 

@@ -122,11 +122,19 @@ def _run() -> None:
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}; nothing that was saved is lost", 1)
     except KeyboardInterrupt:
-        _fail("interrupted; 'ifca resume' goes on from the last checkpoint", Interrupted.code)
+        _fail("interrupted" + _how_to_go_on(sys.argv[1:]), Interrupted.code)
     except Exception as error:
         if hasattr(error, "format_message"):  # a wrong option or argument
             _fail(_unknown_option(error) or str(error.format_message()), 2)
         raise
+
+
+def _how_to_go_on(arguments: list[str]) -> str:
+    """What to do after ctrl-C, by the command."""
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    if verb in ("run", "compare", "resume"):
+        return "; 'ifca resume' goes on from the last checkpoint"
+    return "; the same command goes on" if verb in ("reproduce", "bench-methods", "choose-k") else ""
 
 
 def _warn(usual: Callable[..., None], message: Warning | str, category: type[Warning], *more: Any) -> None:

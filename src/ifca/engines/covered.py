@@ -61,7 +61,9 @@ NOT_FUSED: dict[str, Callable[[Task, Recipe, Clients], bool]] = {
     "features other than bytes and float32": (
         lambda _task, _, clients: clients.x.dtype not in (torch.uint8, torch.float32)
     ),
-    f"features beyond {WIDEST:,.0f} (standardised ones are not)": lambda _task, _, clients: _wide(clients),
+    f"features beyond {WIDEST:,.0f}, which standardised ones do not reach": lambda _task, _, clients: _wide(
+        clients
+    ),
     f"clients without samples, or with more than {LARGEST}": (
         lambda _task, _, clients: not 0 < clients.sizes.min() <= clients.sizes.max() <= LARGEST
     ),
