@@ -74,8 +74,7 @@ def models(job: Job, *, pixels: bool) -> Params:
         ((5, 33, 90, 64, 17), True, (20,), None, (2, 0, 2, 0, 0), {"weighted": True, **STABLE}),
         ((5, 33, 90), False, (33, 20), None, (1, 2, 1), {"step_size": 1e-9, **STABLE}),
         ((5, 33, 90), True, (20,), None, (2, 0, 1), {"option": "gradient", **STABLE}),
-        ((5, 7, 6), True, (20,), None, None, {"local_steps": 70}),  # S is a sum in two parts, in TF32 too
-        ((5, 7, 6), True, (20, 17), None, None, {"local_steps": 70, "step_size": 0.01}),
+        ((5, 7, 6), True, (20,), None, None, {"local_steps": 65}),  # S is a sum in two parts, in TF32 too
     ],
 )
 @pytest.mark.parametrize("precision", ["float32", "tf32"])
