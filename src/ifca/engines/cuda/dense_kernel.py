@@ -61,7 +61,10 @@ def dense_back(g: Tensor, x: Tensor, weight: Tensor, precision: str, *, relu: bo
     assert weight.is_contiguous()  # it is changed in place
     if b > LARGEST:
         dx = product(g, weight.to(g.dtype))
-        weight.sub_(product(g.transpose(1, 2), x))
+        if g.dtype == weight.dtype:  # no gradient lies between
+            weight.baddbmm_(g.transpose(1, 2), x, alpha=-1)
+        else:
+            weight.sub_(product(g.transpose(1, 2), x))
         return torch.where(x > 0, dx, 0) if relu else dx
     g, x = g.contiguous(), x.contiguous()
     dx = torch.empty(x.shape, device=x.device)

@@ -123,7 +123,7 @@ class Backward:
         bounds[0] *= tau
         self.units = [powers_of_two(bound, 2048.0) for bound in bounds]
         own = models == torch.arange(len(forward.unit), device=models.device)[:, None]
-        self.us = powers_of_two((own * (bounds[0] * turns.a.abs())).amax(1), 2048.0)
+        self.us = powers_of_two(torch.where(own, bounds[0] * turns.a.abs(), 0).amax(1), 2048.0)
         self.of_sum, self.ps = self.us[models], powers_of_two(share, 512.0)
         low, self.sums = forward.low, forward.low or tau > FEW
         self.d = [
